@@ -1,0 +1,1 @@
+"""The job types, one file or folder a subject."""

@@ -1,0 +1,1 @@
+"""Proposals of git repositories: the first consumer of the job system."""

@@ -1,0 +1,1 @@
+"""What surrounds a run: the broker, the job decorator, the fence and its companions."""

@@ -1,0 +1,234 @@
+"""From Valkey into a worker's hands: claim a batch there, claim its rows in one statement, hand them over."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections import deque
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import dramatiq
+from dramatiq.errors import DecodeError
+
+from middleware import logs
+from middleware.delivery import Delivery, JobDelivery
+from middleware.holding import Holding
+from store import clock
+from store.contract import Claimed as RowClaimed
+from store.errors import StoreUnavailable, ValkeyUnavailable
+from store.events import Claim, GiveBack, Release
+from store.identity import new_lease_id
+from store.policy import Policy
+from store.valkey import entries
+from store.valkey.entries import Ack, Burial, Claimed, Renewal
+
+if TYPE_CHECKING:
+    from middleware.broker import Broker
+
+#: How long a claim stays away, in ms, whose row somebody else's open transaction holds.
+HELD_MS = 100
+
+#: Seconds for which a row stays away whose type this worker doesn't know: a rolling deploy.
+UNKNOWN_DELAY = 10.0
+
+#: Seconds after which an idle consumer asks the store for a sign of life, for the health file.
+IDLE_PING = 10.0
+
+
+class Consumer(dramatiq.Consumer):
+    """Takes deliveries of one queue. Never raises for a lost connection: it says so once a minute and tries again."""
+
+    def __init__(self, broker: Broker, queue: str, timeout: float, *, own_lane: bool) -> None:
+        self._broker = broker
+        self._runtime = broker.runtime
+        self._queue = queue
+        self._timeout = timeout
+        self._own_lane = own_lane  # the scheduler's shift takes no job slot
+        self._buffer: deque[dramatiq.MessageProxy] = deque()
+        self._loop = f"consumer {queue}"
+        self._pause = 0.05
+
+    def __next__(self) -> dramatiq.MessageProxy | None:
+        """The next delivery, or None if there was none within the timeout."""
+        if self._buffer:
+            return self._buffer.popleft()
+        runtime = self._runtime
+        if runtime.stopping.is_set():
+            threading.Event().wait(min(0.1, self._timeout))  # Dramatiq asks until its workers have ended
+            return None
+        places = 1 if self._own_lane else runtime.slots.take(self._timeout)
+        if not places:
+            runtime.health.sign(self._loop)  # every slot is busy: the loop lives, renewals speak for the services
+            return None
+        used = 0
+        try:
+            claims = runtime.leases.claim(
+                self._queue,
+                [new_lease_id() for _ in range(places)],
+                full_ms=_ms(runtime.worker.lease_seconds),
+                short_ms=_ms(runtime.worker.short_lease),
+            )
+            self._buffer.extend(self._deliveries(claims.taken))
+            used = len(self._buffer)
+            self._pause = 0.05
+        except ValkeyUnavailable as error:
+            logs.trouble("valkey_error", error)
+            runtime.revive_valkey()
+            self._wait_out()
+            return None
+        finally:
+            if not self._own_lane:
+                runtime.slots.give(places - used)
+        runtime.health.sign(self._loop)
+        if self._buffer:
+            return self._buffer.popleft()
+        if not claims.taken:
+            self._wait_for_work(claims.next_ms)
+        return None
+
+    def _wait_for_work(self, next_ms: int | None) -> None:
+        if self._runtime.health.idle_for("store") > IDLE_PING:
+            try:
+                self._runtime.store.ping()
+                self._runtime.health.sign("store")
+            except StoreUnavailable as error:
+                logs.trouble("queue_unavailable", error)
+        wait = self._timeout if next_ms is None else min(self._timeout, max(next_ms, 1) / 1000)
+        try:
+            self._runtime.leases.block(self._queue, wait)
+        except ValkeyUnavailable as error:
+            logs.trouble("valkey_error", error)
+            self._runtime.revive_valkey()
+            self._wait_out()
+
+    def _wait_out(self) -> None:
+        self._runtime.stopping.wait(self._pause * (1 + random.random()))
+        self._pause = min(self._pause * 2, 2.0)
+
+    # --- rows
+
+    def _deliveries(self, taken: list[Claimed]) -> list[dramatiq.MessageProxy]:
+        found: list[dramatiq.MessageProxy] = []
+        jobs = []
+        for claim in taken:
+            if claim.member.startswith("j:"):
+                jobs.append(claim)
+            elif (delivery := self._message(claim)) is not None:
+                found.append(delivery)
+        if jobs:
+            found.extend(self._rows(jobs))
+        return found
+
+    def _message(self, claim: Claimed) -> Delivery | None:
+        try:
+            message = dramatiq.Message.decode(claim.envelope)
+        except DecodeError as error:
+            logs.trouble("message_undecodable", error)
+            self._runtime.leases.bury(self._queue, [Burial(claim.member, claim.token)])
+            return None
+        message.options.pop("eta", None)  # it is due: Dramatiq's worker would keep it in memory
+        again_at = clock.elapsed() + self._runtime.worker.renew_every
+        self._runtime.in_hand.add_message(claim.token, self._queue, claim.member, again_at)
+        return Delivery(message, claim.member, claim.token)
+
+    def _rows(self, taken: list[Claimed]) -> list[JobDelivery]:
+        runtime, seconds = self._runtime, self._runtime.worker.lease_seconds
+        claimed = self._claim_rows([Claim(one.member[2:], one.token, runtime.name, seconds) for one in taken])
+        if claimed is None:
+            runtime.leases.release(self._queue, [entries.Release(one.member, one.token, HELD_MS) for one in taken])
+            return []
+        runtime.health.sign("store")
+        drops, backs, kept, found = [], [], [], []
+        again_at = clock.elapsed() + runtime.worker.renew_every
+        for one, row in zip(taken, claimed, strict=True):
+            if row.job is None:
+                if row.held:
+                    backs.append(entries.Release(one.member, one.token, HELD_MS))
+                else:
+                    drops.append(Ack(one.member, one.token))  # the row knows when it is due
+                continue
+            actor = self._broker.actors.get(row.job.job_type)
+            policy = None if actor is None else actor.options.get("job")
+            holding = Holding(row.job, policy or Policy(row.job.job_type), one.member, again_at)
+            runtime.in_hand.add((holding,))
+            kept.append(Renewal(one.member, one.token, _ms(seconds)))
+            if policy is None:
+                back = GiveBack(holding.lease_id, row.job.attempt, UNKNOWN_DELAY, "type_unknown_here")
+                runtime.completion.put(holding, back)
+            else:
+                found.append(JobDelivery(holding, self._queue))
+        try:
+            if drops:
+                runtime.leases.ack(self._queue, drops)
+            if backs:
+                runtime.leases.release(self._queue, backs)
+            if kept:
+                runtime.leases.renew(self._queue, kept)
+        except ValkeyUnavailable as error:
+            logs.trouble("valkey_error", error)  # the rows are claimed: losing Valkey ends no run
+        return found
+
+    def _claim_rows(self, claims: list[Claim]) -> list[RowClaimed] | None:
+        """Claim, and on an error of the database claim again under the same lease ids, until the short leases end."""
+        deadline = clock.elapsed() + self._runtime.worker.short_lease
+        pause = 0.05
+        while True:
+            try:
+                return self._runtime.store.claim(claims)
+            except StoreUnavailable as error:
+                logs.trouble("queue_unavailable", error)
+            if clock.elapsed() + pause > deadline or self._runtime.stopping.wait(pause):
+                return None
+            pause = min(pause * 2, 1.0)
+
+    # --- the ways back
+
+    def ack(self, message: dramatiq.MessageProxy) -> None:
+        """An ordinary message is done. A job's lease is acked once its finish is durable, by the completion."""
+        if isinstance(message, Delivery):
+            self._runtime.in_hand.drop_message(message.token)
+            self._settle(lambda: self._runtime.leases.ack(self._queue, [Ack(message.member, message.token)]))
+        self._give(1)
+
+    def nack(self, message: dramatiq.MessageProxy) -> None:
+        """An ordinary message becomes a dead letter."""
+        if isinstance(message, Delivery):
+            self._runtime.in_hand.drop_message(message.token)
+            self._settle(lambda: self._runtime.leases.bury(self._queue, [Burial(message.member, message.token)]))
+        self._give(1)
+
+    def requeue(self, messages: Iterable[dramatiq.MessageProxy]) -> None:
+        """Prefetched work goes back: rows unpunished, messages as they were."""
+        places = 0
+        for message in messages:
+            places += 1
+            if isinstance(message, JobDelivery):
+                holding = message.holding
+                self._runtime.completion.put(holding, Release(holding.lease_id, holding.job.attempt))
+            elif isinstance(message, Delivery):
+                self._runtime.in_hand.drop_message(message.token)
+                back = entries.Release(message.member, message.token)
+                self._settle(lambda back=back: self._runtime.leases.release(self._queue, [back]))
+        self._give(places)
+
+    def close(self) -> None:
+        """Give back what is still in the buffer."""
+        self.requeue(list(self._buffer))
+        self._buffer.clear()
+
+    def _give(self, places: int) -> None:
+        if not self._own_lane:
+            self._runtime.slots.give(places)
+
+    def _settle(self, call: object) -> None:
+        assert callable(call)
+        try:
+            call()
+        except ValkeyUnavailable as error:
+            # The lease runs out and the message is delivered again: at least once, as ever in Dramatiq.
+            logs.trouble("valkey_error", error)
+
+
+def _ms(seconds: float) -> int:
+    return max(1, round(seconds * 1000))

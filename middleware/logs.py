@@ -1,0 +1,180 @@
+"""The only place that words log lines of jobs, and that keeps foreign texts out of the log of a worker process.
+
+Lines hold ids, types, codes and figures; never an error's text, a payload or a secret. What Dramatiq and other
+libraries log goes through the same formatter, which replaces exceptions and messages among a record's arguments by
+their class and id, and a traceback by class, code and place.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import MutableMapping
+from threading import Lock
+from typing import Any
+
+import structlog
+from dramatiq import Message, MessageProxy
+
+from middleware.failures import describe
+from store import clock
+from store.events import Failure
+from store.job import Job
+
+log: structlog.stdlib.BoundLogger = structlog.get_logger("dramaturg")
+
+#: Loggers of libraries whose texts are not ours: their exceptions are reduced to class, code and place.
+LIBRARIES = ("dramatiq", "periodiq", "psycopg", "redis", "asyncio", "concurrent", "pendulum", "pygit2")
+
+#: Seconds between two lines about the same trouble.
+QUIET = 60.0
+
+
+def job_started(job: Job) -> None:
+    """A handler begins."""
+    log.info("job_started", job_id=job.id, job_type=job.job_type, attempt=job.attempt)
+
+
+def job_completed(job: Job, state: str | None, seconds: float) -> None:
+    """A run succeeded and its finish is durable; ``state`` is where the row is now (None: it was deleted)."""
+    log.info(
+        "job_completed",
+        job_id=job.id,
+        job_type=job.job_type,
+        attempt=job.attempt,
+        state=state,
+        seconds=round(seconds, 3),
+    )
+
+
+def job_retry(job: Job, failure: Failure, state: str | None, retries: int) -> None:
+    """An attempt failed and that is durable; ``state`` tells whether it runs again."""
+    log.warning(
+        "job_retry",
+        job_id=job.id,
+        job_type=job.job_type,
+        attempt=job.attempt,
+        retries=retries,
+        state=state,
+        error=failure.kind,
+        code=failure.code,
+        place=failure.place,
+    )
+
+
+def job_stopped(job: Job, why: str, state: str | None) -> None:
+    """A run ended without success or failure: cancelled, released, given back."""
+    log.info("job_stopped", job_id=job.id, job_type=job.job_type, attempt=job.attempt, why=why, state=state)
+
+
+def job_stale(job: Job, answer: str) -> None:
+    """A finish was refused: the lease had been lost, or the row is gone."""
+    log.warning("job_stale", job_id=job.id, job_type=job.job_type, attempt=job.attempt, answer=answer)
+
+
+def job_reclaimed(job: Job, state: str | None) -> None:
+    """The sweep took a row back whose lease had run out."""
+    log.warning(
+        "job_reclaimed", job_id=job.id, job_type=job.job_type, attempt=job.attempt, worker=job.worker, state=state
+    )
+
+
+def schedule_unusable(schedule: str, error: Exception) -> None:
+    """A published schedule can't be fired; the others are."""
+    failure = describe(error)
+    log.error("schedule_unusable", schedule=schedule, error=failure.kind, code=failure.code, message=failure.message)
+
+
+def trouble(event: str, error: BaseException) -> None:
+    """``valkey_error`` or ``queue_unavailable``: at most once a minute each, with a count of those in between."""
+    count = _THROTTLE.due(event)
+    if count:
+        failure = describe(error)
+        log.error(event, error=failure.kind, code=failure.code, message=failure.message, count=count)
+
+
+class Throttle:
+    """Lets one through a minute for each name and counts the rest."""
+
+    def __init__(self, quiet: float = QUIET) -> None:
+        self._quiet = quiet
+        self._lock = Lock()
+        self._seen: dict[str, tuple[float, int]] = {}
+
+    def due(self, name: str) -> int:
+        """0: keep quiet; else how many there were since the last line, this one included."""
+        with self._lock:
+            said, count = self._seen.get(name, (None, 0))
+            moment = clock.elapsed()
+            if said is not None and moment - said < self._quiet:
+                self._seen[name] = (said, count + 1)
+                return 0
+            self._seen[name] = (moment, 0)
+            return count + 1
+
+
+_THROTTLE = Throttle()
+
+
+def configure(level: str, style: str) -> None:
+    """Send our lines and the libraries' through one formatter, on whatever handlers the process' root logger has."""
+    shared: list[Any] = [
+        structlog.stdlib.add_log_level,
+        structlog.stdlib.add_logger_name,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+    ]
+    structlog.configure(
+        processors=[structlog.stdlib.filter_by_level, *shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
+        wrapper_class=structlog.stdlib.BoundLogger,
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        cache_logger_on_first_use=True,
+    )
+    last: Any = (
+        structlog.processors.JSONRenderer(ensure_ascii=True)
+        if style == "json"
+        else structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
+    )
+    formatter = structlog.stdlib.ProcessorFormatter(
+        foreign_pre_chain=shared,
+        processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, _printable, last],
+    )
+    root = logging.getLogger()
+    if not root.handlers:
+        root.addHandler(logging.StreamHandler())
+    for handler in root.handlers:
+        handler.setFormatter(formatter)
+        if not any(isinstance(known, _Reduce) for known in handler.filters):
+            handler.addFilter(_Reduce())
+    root.setLevel(level.upper())
+
+
+class _Reduce(logging.Filter):
+    """Takes foreign texts out of library records before any formatter sees them."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if record.name.split(".", 1)[0] in LIBRARIES:
+            if isinstance(record.args, tuple):
+                record.args = tuple(_reduced(value) for value in record.args)
+            if record.exc_info and record.exc_info[1] is not None:
+                failure = describe(record.exc_info[1])
+                note = f" [{failure.kind} {failure.code} at {failure.place}]"
+                record.msg = f"{record.msg}{note.replace('%', '%%') if record.args else note}"
+            record.exc_info = record.exc_text = None
+        return True
+
+
+def _reduced(value: Any) -> Any:
+    if isinstance(value, (Message, MessageProxy)):
+        return f"{value.actor_name}[{value.message_id}]"
+    if isinstance(value, BaseException):
+        failure = describe(value)
+        return failure.message or f"{failure.kind} {failure.code}"
+    return value
+
+
+def _printable(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """Control characters in a value must not forge lines or drive a terminal."""
+    for name, value in event.items():
+        if isinstance(value, str) and not value.isprintable():
+            event[name] = "".join(char if char.isprintable() else "�" for char in value)
+    return event

@@ -1,0 +1,126 @@
+"""What a handler holds while it runs."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import datetime
+from functools import cached_property
+from typing import Any
+
+from middleware.holding import Holding
+from middleware.interrupts import Cancelled, LeaseLost
+from store.errors import UsageError
+from store.payloads import decode
+
+#: Characters of a progress message at most.
+MAX_MESSAGE = 500
+
+
+class Run:
+    """One attempt at one job. Made by the fence; its methods may be called from the handler's thread or coroutine."""
+
+    __slots__ = ("__dict__", "_holding")
+
+    def __init__(self, holding: Holding) -> None:
+        self._holding = holding
+
+    @property
+    def id(self) -> str:
+        """The job's id."""
+        return self._holding.job.id
+
+    @property
+    def key(self) -> str | None:
+        """The identity of the resource, where the job has one."""
+        return self._holding.job.key
+
+    @property
+    def domain(self) -> str:
+        """The domain that the job belongs to."""
+        return self._holding.job.domain
+
+    @property
+    def queue(self) -> str:
+        """The queue that the job stands in."""
+        return self._holding.job.queue
+
+    @property
+    def owner(self) -> str | None:
+        """Whom the job belongs to, where somebody said so."""
+        return self._holding.job.owner
+
+    @property
+    def attempt(self) -> int:
+        """Claims of this job so far, this one included. With the id a stable name for this run's side effects."""
+        return self._holding.job.attempt
+
+    @property
+    def retries(self) -> int:
+        """Failed attempts since the last success."""
+        return self._holding.job.retries
+
+    @property
+    def due_at(self) -> datetime | None:
+        """When this run had become due."""
+        return self._holding.job.due_at
+
+    @property
+    def request_id(self) -> str | None:
+        """The id of the request that woke the job, where it was passed on."""
+        return self._holding.job.request_id
+
+    @cached_property
+    def checkpoint(self) -> Any:
+        """What the last run that set one left behind; None at the start of a pass."""
+        return decode(self._holding.job.checkpoint)
+
+    @property
+    def woken(self) -> bool:
+        """A wake came since the checkpoint was set (False where there is none)."""
+        job = self._holding.job
+        return job.checkpoint_generation is not None and job.checkpoint_generation != job.generation
+
+    @property
+    def stopping(self) -> bool:
+        """The worker is being stopped: a long run may end early with ``Again(checkpoint=...)``."""
+        return self._holding.stopped
+
+    def check(self) -> None:
+        """Raise Cancelled if an operator cancelled the job, LeaseLost if it belongs to somebody else by now.
+
+        Costs nothing: the heartbeat looks about once a second. Let both pass through the handler.
+        """
+        if self._holding.lost:
+            raise LeaseLost
+        if self._holding.cancelled:
+            raise Cancelled
+
+    def progress(self, percent: int, message: str | None = None) -> None:
+        """Report 0..100 and a short message, as often as you like: it is written about once a second. Checks, too."""
+        if not isinstance(percent, int) or isinstance(percent, bool) or not 0 <= percent <= 100:
+            raise UsageError("progress is a whole number of percent from 0 to 100")
+        if message is not None and len(message) > MAX_MESSAGE:
+            raise UsageError(f"a progress message has at most {MAX_MESSAGE} characters")
+        self.check()
+        if percent >= self._holding.progress_seen:
+            self._holding.progress_seen = percent
+            self._holding.progress = (percent, message)
+
+    def count(self, name: str, number: int = 1) -> None:
+        """Count what this run got through; the totals go into the job's history."""
+        counts = self._holding.counts
+        counts[name] = counts.get(name, 0) + number
+
+    def sleep(self, seconds: float) -> None:
+        """Wait, but notice a cancel or a lost lease at once. In ``async def`` handlers: ``await run.pause(...)``."""
+        self._holding.wait(seconds)
+        self.check()
+
+    async def pause(self, seconds: float) -> None:
+        """``sleep`` for coroutines."""
+        left = seconds
+        while left > 0:
+            self.check()
+            await asyncio.sleep(min(left, 0.25))
+            left -= 0.25
+        self.check()

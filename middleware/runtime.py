@@ -1,0 +1,135 @@
+"""What one process works with: the store, the leases, what is in hand. Built without connecting to anything."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from collections.abc import Iterable
+from functools import cached_property
+
+from middleware import logs
+from middleware.completion import Completion
+from middleware.health import Health
+from middleware.holding import InHand
+from middleware.settings import WorkerSettings
+from middleware.slots import Slots
+from store import clock
+from store.contract import ANY_VERSION, Document, Store
+from store.engines.valkey import SharedValkey, shared_valkey
+from store.errors import EngineFailed, StoreUnavailable, ValkeyUnavailable
+from store.migrations import Subject
+from store.open import open_store
+from store.policy import Policy
+from store.settings import StoreSettings
+from store.valkey.address import parse
+from store.valkey.client import Client
+from store.valkey.entries import Offer
+from store.valkey.leases import Leases
+from store.valkey.scores import job_score
+
+#: Ready entries of a queue beyond which no more jobs are offered: ten million due rows don't move into memory.
+WATERMARK = 2_000
+
+
+class Runtime:
+    """Shared by all parts of a process; everything in it is made at its first use, and anew in a forked child."""
+
+    def __init__(self, settings: StoreSettings, worker: WorkerSettings) -> None:
+        self.settings = settings
+        self.worker = worker
+        self.stopping = threading.Event()
+        self.slots = Slots(worker.concurrency)
+        self.in_hand = InHand()
+        self.policies: dict[str, Policy] = {}  # of the types that this process knows
+        self.subjects: list[Subject] = []  # who has tables of their own in the store
+        self._published = False
+        self._engine: SharedValkey | None = None
+        self._lock = threading.Lock()
+
+    @cached_property
+    def store(self) -> Store:
+        """The truth."""
+        return open_store(self.settings.store_url)
+
+    @cached_property
+    def name(self) -> str:
+        """This process, for people: ownership is the lease, never the name."""
+        return f"{socket.gethostname()[:200]}:{os.getpid()}"
+
+    @cached_property
+    def completion(self) -> Completion:
+        """Where finishes go."""
+        return Completion(self)
+
+    @cached_property
+    def health(self) -> Health:
+        """Signs of life of this process' loops."""
+        return Health(self.settings.home.absolute(), self.name)
+
+    @property
+    def leases(self) -> Leases:
+        """The queues in Valkey. Without JOBS_VALKEY_URL an embedded one is shared by all processes of JOBS_HOME.
+
+        Raises ValkeyUnavailable.
+        """
+        with self._lock:
+            if (leases := self.__dict__.get("_leases")) is None:
+                leases = self.__dict__["_leases"] = Leases(Client(parse(self._valkey_url())))
+        assert isinstance(leases, Leases)
+        return leases
+
+    def _valkey_url(self) -> str:
+        if self.settings.valkey_url is not None:
+            return self.settings.valkey_url.get_secret_value()
+        try:
+            self._engine = shared_valkey(self.settings.home.absolute())
+        except EngineFailed as error:
+            raise ValkeyUnavailable(str(error)) from None
+        return self._engine.url
+
+    def revive_valkey(self) -> None:
+        """The process that owned the embedded Valkey may have ended: see that there is one again."""
+        if self.settings.valkey_url is None:
+            with self._lock:
+                self.__dict__.pop("_leases", None)
+
+    def ring(self, offers: Iterable[tuple[str, str, int]]) -> None:
+        """Offer rows (queue, id, priority) that are due: a hint that is never needed, so a failure is only logged."""
+        queues: dict[str, list[Offer]] = {}
+        moment = clock.micros(clock.wall()) // 1000
+        for queue, id_, priority in offers:
+            queues.setdefault(queue, []).append(Offer(f"j:{id_}", job_score(priority, moment)))
+        try:
+            for queue, batch in queues.items():
+                self.leases.offer(queue, batch, watermark=WATERMARK)
+        except ValkeyUnavailable as error:
+            logs.trouble("valkey_error", error)
+            self.revive_valkey()
+
+    def boot(self) -> None:
+        """A worker begins in this process: publish what it knows, as soon as the store answers."""
+        self.publish()
+
+    def publish(self) -> None:
+        """Publish the policies of this process' types; what is there and equal is left alone."""
+        if self._published:
+            return
+        try:
+            there = {document.key: document.body for document in self.store.list("policy")}
+            for policy in list(self.policies.values()):
+                if there.get(policy.job_type) != policy.document():
+                    self.store.put(Document("policy", policy.job_type, ANY_VERSION, policy.document()))
+            self._published = True
+        except StoreUnavailable as error:
+            logs.trouble("queue_unavailable", error)
+
+    def close(self) -> None:
+        """Let go of everything."""
+        if "store" in self.__dict__:
+            self.store.close()
+        with self._lock:
+            self.__dict__.pop("_leases", None)
+            if self._engine is not None:
+                self._engine.end()
+                self._engine = None

@@ -1,0 +1,117 @@
+"""A worker process' life: what happens at its boot and at its graceful stop, and the scheduler's lane."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from queue import PriorityQueue
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+import dramatiq
+from dramatiq.common import iter_queue
+from dramatiq.middleware import Middleware
+from dramatiq.worker import ConsumerThread, WorkerThread
+
+from middleware import logs
+from middleware.heartbeat import Heartbeat
+from middleware.interrupts import Stopped
+from store.errors import Refused, StoreUnavailable
+
+if TYPE_CHECKING:
+    from middleware.broker import Broker
+
+#: Seconds that the last finishes may take to be written at a stop.
+FLUSH_SECONDS = 30.0
+
+
+class WorkerLife(Middleware):
+    """Boot: logs, schema, policies, slots, heartbeat. Stop: no more claims, rows marked, runs get their time."""
+
+    def __init__(self, scheduler_queue: str) -> None:
+        self._scheduler_queue = scheduler_queue
+        self._lane: PriorityQueue[Any] = PriorityQueue()
+        self._heartbeat: Heartbeat | None = None
+
+    def after_process_boot(self, broker: Broker) -> None:  # type: ignore[override]
+        """Dramatiq has just set its logging up: ours takes over its handlers."""
+        logs.configure(broker.runtime.worker.log_level, broker.runtime.worker.log_format)
+
+    def before_worker_boot(self, broker: Broker, worker: dramatiq.Worker) -> None:  # type: ignore[override]
+        """Refuse a schema that we can't work with; a store that is away is waited for."""
+        runtime = broker.runtime
+        try:
+            runtime.store.check_schema(runtime.subjects)
+        except Refused as error:
+            logs.log.critical("refused_to_start", code=error.code, message=str(error))
+            raise SystemExit(1) from None
+        except StoreUnavailable as error:
+            logs.trouble("queue_unavailable", error)
+        runtime.boot()
+        worker.worker_threads = runtime.worker.concurrency
+        worker.worker_timeout = min(worker.worker_timeout, 1000)
+        _ignore_second_signal()
+
+    def after_worker_boot(self, broker: Broker, worker: dramatiq.Worker) -> None:  # type: ignore[override]
+        """The scheduler's shift gets a thread of its own, so that it takes no job slot and no job keeps it waiting."""
+        lane = WorkerThread(
+            broker=broker, consumers=worker.consumers, work_queue=self._lane, worker_timeout=worker.worker_timeout
+        )
+        lane.start()
+        worker.workers.append(lane)
+        self._heartbeat = Heartbeat(broker)
+        self._heartbeat.start()
+
+    def after_consumer_thread_boot(self, broker: dramatiq.Broker, thread: ConsumerThread) -> None:
+        """Called before the consumer takes anything: the shift's messages go to its lane."""
+        if thread.queue_name == self._scheduler_queue:
+            thread.work_queue = self._lane
+
+    def before_worker_shutdown(self, broker: Broker, worker: dramatiq.Worker) -> None:  # type: ignore[override]
+        """No more claims; rows in hand are marked; what was not started goes back; runs get their time."""
+        runtime = broker.runtime
+        runtime.stopping.set()
+        runtime.slots.close()
+        if self._heartbeat is not None:
+            self._heartbeat.mark_stopping()
+        for item in iter_queue(worker.work_queue):  # type: ignore[no-untyped-call]
+            worker.consumers[item.message.queue_name].requeue_messages([item.message])
+            worker.work_queue.task_done()
+        for holding in runtime.in_hand.rows():
+            holding.tell(stopped=True)
+        threading.Thread(target=self._interrupt, args=(broker,), name="stop", daemon=True).start()
+
+    def _interrupt(self, broker: Broker) -> None:
+        runtime = broker.runtime
+        if not runtime.in_hand.wait_empty(runtime.worker.shutdown_wait_seconds):
+            for holding in runtime.in_hand.rows():
+                holding.interrupt(Stopped)
+
+    def after_worker_shutdown(self, broker: Broker, worker: dramatiq.Worker) -> None:  # type: ignore[override]
+        """The last finishes become durable; only then do the leases stop being renewed."""
+        broker.runtime.completion.close(FLUSH_SECONDS)
+        if self._heartbeat is not None:
+            self._heartbeat.stop(FLUSH_SECONDS)
+
+
+def _ignore_second_signal() -> None:
+    """The first SIGTERM stops gracefully; more of them (a doubled Ctrl-C, a process group) change nothing."""
+    if threading.current_thread() is not threading.main_thread():
+        return
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        first = signal.getsignal(number)
+        if callable(first) and not getattr(first, "once", False):
+            signal.signal(number, _Once(first))
+
+
+class _Once:
+    once = True
+
+    def __init__(self, handler: Any) -> None:
+        self._handler = handler
+        self._seen = False
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        if not self._seen:
+            self._seen = True
+            self._handler(number, frame)

@@ -1,0 +1,58 @@
+"""The no-op job for both systems; ``BENCH_SYSTEM`` says which broker this process builds.
+
+``tell`` sends the moment at which a run began to whoever measures latency, over a datagram socket.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from typing import Any
+
+import dramatiq
+
+PLAIN = os.environ.get("BENCH_SYSTEM") == "dramatiq"
+_SOCKET = os.environ.get("BENCH_SOCKET", "")
+_sender = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+
+
+def tell(number: int) -> None:
+    """Send ``number`` and this moment (CLOCK_MONOTONIC, the same in every process of a machine)."""
+    _sender.sendto(f"{number} {time.monotonic_ns()}".encode(), _SOCKET)
+
+
+noop: Any
+timed: Any
+
+if PLAIN:
+    from dramatiq.brokers.redis import RedisBroker
+
+    dramatiq.set_broker(RedisBroker(url=os.environ["BENCH_VALKEY"]))  # type: ignore[no-untyped-call]
+
+    @dramatiq.actor(actor_name="bench.noop")
+    def _noop(id: int) -> None:
+        return None
+
+    @dramatiq.actor(actor_name="bench.timed")
+    def _timed(id: int) -> None:
+        tell(id)
+
+    noop, timed = _noop, _timed
+else:
+    from dramaturg import Payload, Run, job
+
+    class Numbered(Payload):
+        """As the peers' payload: ``{"id": n}``."""
+
+        id: int
+
+    @job("bench.noop", payload=Numbered)
+    def _noop_job(numbered: Numbered, run: Run) -> None:
+        return None
+
+    @job("bench.timed", payload=Numbered)
+    def _timed_job(numbered: Numbered, run: Run) -> None:
+        tell(numbered.id)
+
+    noop, timed = _noop_job, _timed_job

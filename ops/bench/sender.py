@@ -1,0 +1,45 @@
+"""A sending process: ``one N``, ``bulk N`` or ``pace N``; prints what it measured as one JSON object."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+import orjson
+
+from ops.bench import jobs
+
+#: Seconds between two sends when latency is measured: the system is idle in between.
+PACE = 0.02
+
+#: Wakes in one transaction.
+LOT = 1_000
+
+
+def main() -> None:
+    """Send, and tell the rate or the moments."""
+    what, number = sys.argv[1], int(sys.argv[2])
+    for warm in range(20):
+        jobs.noop.send(id=warm)
+    began = time.monotonic()
+    said: dict[str, object] = {}
+    if what == "one":
+        for one in range(number):
+            jobs.noop.send(id=one)
+        said["rate"] = number / (time.monotonic() - began)
+    elif what == "bulk":
+        for first in range(0, number, LOT):
+            jobs.noop.broker.wake([jobs.noop.request(kwargs={"id": one}) for one in range(first, first + LOT)])
+        said["rate"] = number / (time.monotonic() - began)
+    else:
+        sent = []
+        for one in range(number):
+            time.sleep(PACE)
+            sent.append(time.monotonic_ns())
+            jobs.timed.send(id=one)
+        said["sent"] = sent
+    sys.stdout.write(orjson.dumps(said).decode())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""The reconcile shift, recurring jobs and sweeps."""

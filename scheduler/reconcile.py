@@ -1,0 +1,170 @@
+"""The shift: an actor that keeps Valkey in step with the rows, for about a minute at a time, under a leader's term.
+
+It waits for the store's change signal or a second, reads the rows that are due and offers them; it fires recurring
+jobs and takes back what dead workers left. Dispatching a row writes nothing to it. Every worker calls for the shift
+now and then, and all of these calls are one message, so there is always one and never two at work.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+from typing import Final
+
+import dramatiq
+from dramatiq.middleware import Interrupt
+from periodiq import cron
+
+from middleware import logs
+from middleware.broker import SCHEDULER_ACTOR, SCHEDULER_QUEUE, Broker
+from middleware.runtime import WATERMARK, Runtime
+from scheduler.recurring import Recurring
+from store import clock
+from store.contract import Due, Signal, Term
+from store.errors import DramaturgError, StoreUnavailable, ValkeyUnavailable
+from store.identity import new_lease_id
+from store.operations import policies, reclaim
+from store.valkey.entries import Offer
+from store.valkey.scores import job_score
+
+#: Seconds of a shift.
+SHIFT: Final = 60.0
+
+#: Seconds of a term; prolonged at a third of it, so that a leader's death is noticed well within a minute.
+TERM: Final = 15.0
+
+#: Seconds between two looks where nothing signals, and between two sweeps for lost leases.
+LOOK_EVERY: Final = 1.0
+RECLAIM_EVERY: Final = 2.0
+
+#: Rows of each queue read in one page, pages of one look, and rows taken back in one sweep.
+PAGE: Final = 100
+PAGES_MOST: Final = 20
+RECLAIM_MOST: Final = 100
+
+#: Seconds between two looks when signals come thick and fast.
+BREATH: Final = 0.02
+
+
+def declare_shift(broker: Broker) -> None:
+    """Declare the shift's actor on ``broker``, once. The ticker's minute tick calls for it like every worker does."""
+    if SCHEDULER_ACTOR in broker.actors:
+        return
+
+    def reconcile() -> None:
+        Shift(broker).work()
+
+    dramatiq.actor(
+        actor_name=SCHEDULER_ACTOR,
+        queue_name=SCHEDULER_QUEUE,
+        broker=broker,
+        singleton=True,
+        max_retries=0,  # a shift is called for again by every worker; nothing may put it off
+        time_limit=float("inf"),
+        periodic=cron("* * * * *"),
+    )(reconcile)
+
+
+class Shift:
+    """One shift. It ends by itself: after its minute, when the worker stops, or when it loses the term."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._runtime: Runtime = broker.runtime
+        self._holder = new_lease_id()
+        self._end_at = clock.elapsed() + SHIFT
+        self._term_at = self._reclaim_at = 0.0
+        self._grace_until = 0.0
+        self._recurring = Recurring(self._runtime)
+
+    def work(self) -> None:
+        """Wait for the term, lead until the end, give the term back, and only then call the next shift."""
+        signal: Signal | None = None
+        try:
+            while not self._over():
+                try:
+                    if not self._lead().held:
+                        self._runtime.stopping.wait(LOOK_EVERY * (1 + random.random()))
+                        continue
+                    signal = signal or self._runtime.store.changes()
+                    self._watch(signal)
+                except StoreUnavailable as error:
+                    logs.trouble("queue_unavailable", error)
+                    # What lapsed while the store was away is not what dead workers left: they get time to renew.
+                    self._grace_until = clock.elapsed() + self._runtime.worker.renew_every
+                    self._runtime.stopping.wait(LOOK_EVERY)
+        except Interrupt:
+            raise
+        finally:
+            if signal is not None:
+                signal.close()
+            self._resign()
+        self._broker.call_scheduler()
+
+    def _over(self) -> bool:
+        return self._runtime.stopping.is_set() or clock.elapsed() >= self._end_at
+
+    def _lead(self) -> Term:
+        term = self._runtime.store.lead(SCHEDULER_ACTOR, self._holder, TERM, grace=self._runtime.worker.renew_every)
+        self._term_at = clock.elapsed() + TERM / 3
+        if not term.settled:
+            self._grace_until = max(self._grace_until, clock.elapsed() + TERM / 3)
+        return term
+
+    def _resign(self) -> None:
+        try:
+            self._runtime.store.resign(SCHEDULER_ACTOR, self._holder)
+        except StoreUnavailable as error:
+            logs.trouble("queue_unavailable", error)  # then it runs out
+
+    def _watch(self, signal: Signal) -> None:
+        """Look, wait, look again, until the term must be prolonged."""
+        while not self._over() and clock.elapsed() < self._term_at:
+            looked_at = clock.elapsed()
+            try:
+                self._dispatch()
+                self._runtime.health.sign("scheduler")
+            except ValkeyUnavailable as error:
+                logs.trouble("valkey_error", error)
+                self._runtime.revive_valkey()
+            self._recurring.fire()
+            self._reclaim()
+            signal.wait(min(LOOK_EVERY, max(0.0, self._term_at - clock.elapsed())))
+            threading.Event().wait(max(0.0, BREATH - (clock.elapsed() - looked_at)))
+
+    def _dispatch(self) -> None:
+        """Offer what is due: the first page of each queue always, further pages while its ready set has room."""
+        after: dict[str, Due] | None = None
+        for _ in range(PAGES_MOST):
+            rows = self._runtime.store.due(limit=PAGE, after=after)
+            self._runtime.health.sign("store")
+            queues: dict[str, list[Due]] = {}
+            for row in rows:
+                queues.setdefault(row.queue, []).append(row)
+            cursors: dict[str, Due] = {}
+            for queue, page in queues.items():
+                offers = [
+                    Offer(f"j:{row.id}", job_score(row.priority, clock.micros(row.run_at) // 1000)) for row in page
+                ]
+                offered = self._runtime.leases.offer(queue, offers, watermark=WATERMARK, force=after is None)
+                if len(page) == PAGE and offered.ready < WATERMARK:
+                    cursors[queue] = page[-1]
+            if not cursors or self._over():
+                return
+            after = cursors
+
+    def _reclaim(self) -> None:
+        moment = clock.elapsed()
+        if moment < self._reclaim_at or moment < self._grace_until:
+            return
+        self._reclaim_at = moment + RECLAIM_EVERY
+        try:
+            taken = reclaim(self._runtime.store, policies(self._runtime.store), limit=RECLAIM_MOST)
+        except StoreUnavailable:
+            raise
+        except DramaturgError as error:
+            logs.trouble("reclaim_failed", error)
+            return
+        for settled in taken:
+            if settled.job is not None and settled.decision is not None:
+                logs.job_reclaimed(settled.job, settled.decision.state)

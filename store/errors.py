@@ -1,0 +1,92 @@
+"""Every error that this project raises on purpose, as one small tree.
+
+    DramaturgError                something that we worded; its text is safe to show and to store
+    ├── UsageError                the caller asked for something that can't be: nothing was changed
+    │   ├── PayloadInvalid        a payload, result or checkpoint that is not allowed
+    │   ├── UnknownType           a job type that nobody published
+    │   └── SettingsInvalid       the environment, all that is wrong with it at once
+    ├── Refused                   the state of things says no: nothing was changed
+    │   ├── NotFound              there is no such row
+    │   └── SchemaTooNew          this program is older than the database that it was pointed at
+    └── Unavailable               a service did not answer; trying again later may help
+        ├── StoreUnavailable      the database
+        ├── ValkeyUnavailable     Valkey
+        └── EngineFailed          an embedded engine that did not start, or ended
+
+Only these errors' texts may be written down (rows, logs, history). Of any other error we record its class, a stable
+code and the place in our code where it was thrown, never its text: see ``middleware/failures.py``.
+"""
+
+from __future__ import annotations
+
+
+class DramaturgError(Exception):
+    """Base of all; ``code`` is stable and is what rows, logs and scripts see."""
+
+    code = "dramaturg_error"
+
+
+class UsageError(DramaturgError):
+    """The caller asked for something that can't be; nothing was changed."""
+
+    code = "usage"
+
+
+class PayloadInvalid(UsageError):
+    """A payload, result or checkpoint is not allowed: see ``store/payloads.py`` for the rules."""
+
+    code = "payload_invalid"
+
+
+class UnknownType(UsageError):
+    """Nobody published this job type: start a worker that knows it, or run ``dramaturg migrate`` beside it."""
+
+    code = "type_unknown"
+
+
+class SettingsInvalid(UsageError):
+    """The settings are wrong; the text lists every fault, one a line."""
+
+    code = "settings_invalid"
+
+
+class Refused(DramaturgError):
+    """The state of things says no; nothing was changed."""
+
+    code = "refused"
+
+
+class NotFound(Refused):
+    """There is no such row."""
+
+    code = "not_found"
+
+
+class SchemaTooNew(Refused):
+    """The database's schema is marked as breaking for a program of this age: upgrade this program."""
+
+    code = "schema_too_new"
+
+
+class Unavailable(DramaturgError):
+    """A service did not answer; nothing is known to have changed, and trying again later may help."""
+
+    code = "unavailable"
+
+
+class StoreUnavailable(Unavailable):
+    """The database did not answer."""
+
+    code = "store_unavailable"
+
+
+class ValkeyUnavailable(Unavailable):
+    """Valkey did not answer."""
+
+    code = "valkey_unavailable"
+
+
+class EngineFailed(Unavailable):
+    """An embedded engine did not start, or ended by itself."""
+
+    code = "engine_failed"

@@ -1,0 +1,54 @@
+"""Which rows: one record that every operator's action, list and count takes. There is no expression language."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Literal, NamedTuple
+
+Phase = Literal["ready", "scheduled", "parked"]
+Order = Literal["id", "claim", "created", "updated"]
+
+
+class Filter(NamedTuple):
+    """Rows that match every field that is not None.
+
+    ``phase`` narrows queued rows by the database's now; ``lapsed`` means that leased_until lies in the past. The
+    ``..._before`` are moments, exclusive. ``after_id`` is exclusive too and pages through ``order="id"``.
+    """
+
+    ids: Sequence[str] | None = None
+    domain: str | None = None
+    queue: str | None = None
+    job_type: str | None = None
+    key: str | None = None
+    owner: str | None = None
+    states: Sequence[str] | None = None
+    phase: Phase | None = None
+    lapsed: bool | None = None
+    failure_code: str | None = None
+    created_before: datetime | None = None
+    run_before: datetime | None = None
+    finished_before: datetime | None = None
+    after_id: str | None = None
+
+    def narrows(self) -> bool:
+        """False for a filter that would match every row (or no row by an empty list): bulk actions refuse those."""
+        return any(value not in (None, (), []) for name, value in self._asdict().items() if name != "after_id")
+
+
+class Tally(NamedTuple):
+    """Counts of one (domain, queue, job type); ``oldest_ready`` is the earliest run_at among its ready rows."""
+
+    domain: str
+    queue: str
+    job_type: str
+    ready: int
+    scheduled: int
+    parked: int
+    processing: int
+    completed: int
+    failed: int
+    cancelled: int
+    quarantined: int
+    oldest_ready: datetime | None

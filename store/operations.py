@@ -1,0 +1,202 @@
+"""What is done to jobs, once for all stores: read, decide, swap, and again where somebody was faster.
+
+``transitions`` decides, a store compares and sets. Every loop here is bounded; what it could not settle is told.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import NamedTuple
+
+from store.contract import Change, Document, Store
+from store.errors import Refused, UsageError
+from store.events import Cancel, Event, Failure, Finish, Kind, Reclaim, Requeue, Reschedule
+from store.filters import Filter
+from store.job import Job, State
+from store.policy import Policy
+from store.transitions import Answer, Decision, decide
+
+#: How often a decision is made anew for a row that keeps changing or stays locked, before the caller hears of it.
+ROUNDS = 5
+
+#: Rows of one committed batch of a bulk action.
+BATCH = 200
+
+
+class Item(NamedTuple):
+    """An event for one row; ``job`` is the row as last seen, or None to have it read first."""
+
+    id: str
+    event: Event
+    policy: Policy
+    job: Job | None = None
+
+
+class Settled(NamedTuple):
+    """What became of an item. ``decision`` None: the row was locked or kept changing; nothing was written."""
+
+    decision: Decision | None
+    job: Job | None  # the row that the decision was made on
+
+    @property
+    def answer(self) -> Answer | None:
+        """What whoever sent the event hears; None: try again."""
+        return None if self.decision is None else self.decision.answer
+
+
+def settle(store: Store, items: Sequence[Item], *, now: datetime | None = None) -> list[Settled]:
+    """Bring events about, in as few statements as there can be: one when nobody interfered.
+
+    A refused batch is retried row by row; a finish that the database refuses by itself becomes a coded failure, so
+    one bad row holds up nobody. Raises StoreUnavailable: then some may have been settled, and all may be sent again.
+    """
+    settled: list[Settled | None] = [None] * len(items)
+    rows: dict[int, Job | None] = {place: item.job for place, item in enumerate(items) if item.job is not None}
+    open_ = list(range(len(items)))
+    for _ in range(ROUNDS):
+        unread = [place for place in open_ if place not in rows]
+        rows.update(zip(unread, store.read([items[place].id for place in unread]), strict=True))
+        changes: list[tuple[int, Change]] = []
+        for place in open_:
+            row = rows[place]
+            decision = decide(row, items[place].event, items[place].policy)
+            settled[place] = Settled(decision, row)
+            if row is not None and decision.write is not None:
+                changes.append((place, Change(row.id, row.revision, decision)))
+        written = _swap(store, items, changes, settled, now)
+        open_ = [place for (place, _), done in zip(changes, written, strict=True) if not done]
+        if not open_:
+            break
+        for place in open_:
+            rows.pop(place, None)
+    for place in open_:
+        settled[place] = Settled(None, None)
+    return [item for item in settled if item is not None]
+
+
+def _swap(
+    store: Store,
+    items: Sequence[Item],
+    changes: list[tuple[int, Change]],
+    settled: list[Settled | None],
+    now: datetime | None,
+) -> list[bool]:
+    try:
+        return store.swap([change for _, change in changes], now=now)
+    except Refused:
+        if len(changes) > 1:
+            return [_swap(store, items, [pair], settled, now)[0] for pair in changes]
+    # This one alone is refused by the database: what it wanted to write can't be kept. For a finish that is a failed
+    # attempt like any other; anything else is a mistake of ours and the caller must hear of it.
+    place, change = changes[0]
+    item, row = items[place], settled[place]
+    if not isinstance(item.event, Finish) or row is None or row.job is None:
+        raise Refused(f"the database refused what {type(item.event).__name__.lower()} wanted to write on one row")
+    failed = Finish(
+        item.event.lease_id,
+        item.event.attempt,
+        item.event.generation,
+        Kind.RETRY,
+        item.event.jitter,
+        failure=Failure.of_code("outcome_refused"),
+    )
+    decision = decide(row.job, failed, item.policy)
+    settled[place] = Settled(decision, row.job)
+    return store.swap([change._replace(decision=decision)], now=now)
+
+
+def policies(store: Store) -> dict[str, Policy]:
+    """Every published policy by job type; a document that can't be read is left out (its rows wait, visibly)."""
+    found = {}
+    for document in store.list("policy"):
+        if (policy := read_policy(document)) is not None:
+            found[document.key] = policy
+    return found
+
+
+def read_policy(document: Document) -> Policy | None:
+    """The policy in a document; None where a newer or foreign program wrote something that we can't read."""
+    try:
+        return Policy.from_document(dict(document.body))
+    except (UsageError, TypeError):
+        return None
+
+
+def reclaim(
+    store: Store, known: Mapping[str, Policy], *, limit: int = 100, now: datetime | None = None
+) -> list[Settled]:
+    """Take back up to ``limit`` rows whose lease has run out; rows that are renewed meanwhile are left alone."""
+    lapsed = store.find(Filter(states=(State.PROCESSING,), lapsed=True), limit=limit, now=now)
+    changes, decisions = [], []
+    for job in lapsed:
+        policy = known.get(job.job_type) or Policy(job.job_type)
+        decision = decide(job, Reclaim(job.lease_id or "", random.random()), policy)
+        decisions.append(Settled(decision, job))
+        changes.append(Change(job.id, job.revision, decision))
+    try:
+        written = store.swap(changes, now=now)
+    except Refused:
+        # One row that the database refuses must not keep the others: they go one by one, and it stays, visibly.
+        written = [_alone(store, change, now) for change in changes]
+    return [item for item, done in zip(decisions, written, strict=True) if done]
+
+
+def _alone(store: Store, change: Change, now: datetime | None) -> bool:
+    try:
+        return store.swap([change], now=now)[0]
+    except Refused:
+        return False
+
+
+class Applied(NamedTuple):
+    """What a bulk action did, or (dry run) would do. ``unsettled`` rows were locked or kept changing."""
+
+    affected: int
+    unchanged: int
+    unsettled: int
+
+
+Action = Cancel | Requeue | Reschedule
+
+
+def apply(
+    store: Store,
+    filter: Filter,
+    action: Action,
+    *,
+    dry_run: bool = False,
+    limit: int = 1_000_000,
+    now: datetime | None = None,
+    told: Callable[[Settled], None] | None = None,
+) -> Applied:
+    """Do ``action`` to every row that matches, in committed batches by id; a dry run decides and writes nothing.
+
+    Raises Refused for a filter that narrows nothing down: that would be every row.
+    """
+    if not filter.narrows():
+        raise Refused("this filter matches every row: name an id, domain, queue, type, key, owner or state")
+    affected = unchanged = unsettled = seen = 0
+    page = filter
+    while seen < limit:
+        rows = store.find(page, order="id", limit=min(BATCH, limit - seen), now=now)
+        if not rows:
+            break
+        seen += len(rows)
+        items = [Item(row.id, action, Policy(row.job_type), row) for row in rows]
+        if dry_run:
+            done = [Settled(decide(item.job, action, item.policy), item.job) for item in items]
+        else:
+            done = settle(store, items, now=now)
+        for result in done:
+            if result.answer is Answer.APPLIED:
+                affected += 1
+            elif result.answer is None:
+                unsettled += 1
+            else:
+                unchanged += 1
+            if told is not None:
+                told(result)
+        page = filter._replace(after_id=rows[-1].id)
+    return Applied(affected, unchanged, unsettled)

@@ -1,0 +1,79 @@
+"""The only reader of the environment. Each room declares its own section; all are validated together at start.
+
+Names are the source documents' names (``JOBS_DB_URL``, ``WORKER_CONCURRENCY`` ...). What is wrong is told at once, a
+line for each fault, naming the variable and what it may be, never its value: it may be a secret.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TypeVar
+
+from pydantic import Field, SecretStr, ValidationError, field_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from store.errors import SettingsInvalid
+from store.payloads import MAX_BYTES
+
+
+class Section(BaseSettings):
+    """A room's settings: subclass it, one field a variable, the variable's name as ``validation_alias``."""
+
+    model_config = SettingsConfigDict(
+        env_ignore_empty=True, extra="ignore", frozen=True, populate_by_name=True, hide_input_in_errors=True
+    )
+
+
+class StoreSettings(Section):
+    """Where the truth is and what carries work."""
+
+    home: Path = Field(default=Path(".dramaturg"), validation_alias="JOBS_HOME")
+    db_url: SecretStr | None = Field(default=None, validation_alias="JOBS_DB_URL")
+    valkey_url: SecretStr | None = Field(default=None, validation_alias="JOBS_VALKEY_URL")
+    max_json_bytes: int = Field(default=MAX_BYTES, ge=64, le=16_777_216, validation_alias="JOBS_MAX_JSON_BYTES")
+
+    @field_validator("db_url")
+    @classmethod
+    def _known_store(cls, value: SecretStr | None) -> SecretStr | None:
+        if value is not None and not value.get_secret_value().startswith(("sqlite://", "postgresql://", "postgres://")):
+            raise ValueError("must start with sqlite:// or postgresql://")
+        return value
+
+    @field_validator("valkey_url")
+    @classmethod
+    def _known_valkey(cls, value: SecretStr | None) -> SecretStr | None:
+        known = ("redis://", "rediss://", "valkey://", "valkeys://", "unix://", "redis+cluster://", "rediss+cluster://")
+        if value is not None and not value.get_secret_value().startswith(known):
+            raise ValueError("must start with redis://, rediss://, unix:// or redis+cluster://")
+        return value
+
+    @property
+    def store_url(self) -> str:
+        """The database's URL; unset means SQLite under the home directory."""
+        if self.db_url is not None:
+            return self.db_url.get_secret_value()
+        return f"sqlite:///{self.home.absolute() / 'jobs.db'}"
+
+
+S = TypeVar("S", bound=Section)
+
+
+def load(section: type[S]) -> S:
+    """One section, read from the environment. Raises SettingsInvalid with all that is wrong in it."""
+    return load_all(section)[0]  # type: ignore[return-value]
+
+
+def load_all(*sections: type[Section]) -> list[Section]:
+    """Several sections, validated together. Raises SettingsInvalid with all that is wrong in any of them."""
+    read: list[Section] = []
+    faults: list[str] = []
+    for section in sections:
+        try:
+            read.append(section())
+        except ValidationError as error:
+            for fault in error.errors(include_url=False, include_context=False, include_input=False):
+                name = ".".join(str(part) for part in fault["loc"])
+                faults.append(f"{name}: {fault['msg'].removeprefix('Value error, ')}" if name else fault["msg"])
+    if faults:
+        raise SettingsInvalid("the settings are wrong:\n" + "\n".join(f"  {fault}" for fault in faults))
+    return read

@@ -1,0 +1,24 @@
+"""What holds of every test: it leaves no thread behind."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+pytest_plugins = ["tests.engines_fixtures"]
+
+#: Seconds that a thread may take to end once its owner was told to.
+FAREWELL = 5.0
+
+
+@pytest.fixture(autouse=True)
+def _no_thread_is_left_behind() -> Iterator[None]:
+    before = set(threading.enumerate())
+    yield
+    deadline = time.monotonic() + FAREWELL
+    for thread in set(threading.enumerate()) - before:
+        thread.join(max(0.0, deadline - time.monotonic()))
+        assert not thread.is_alive(), f"the test left the thread {thread.name!r} running"
