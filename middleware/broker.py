@@ -7,8 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 import dramatiq
-from dramatiq.errors import ConnectionError as BrokerConnectionError
-from dramatiq.errors import QueueJoinTimeout, QueueNotFound
+from dramatiq.errors import BrokerConnectionError, QueueJoinTimeout, QueueNotFound
 from dramatiq.middleware import Middleware, MiddlewareError
 
 from middleware import logs
@@ -29,7 +28,7 @@ SCHEDULER_QUEUE: Final = "scheduler"
 SCHEDULER_ACTOR: Final = "scheduler.reconcile"
 
 
-class BrokerUnavailable(ValkeyUnavailable, BrokerConnectionError):  # type: ignore[misc]
+class BrokerUnavailable(ValkeyUnavailable, BrokerConnectionError):
     """Valkey did not take a message; a ValkeyUnavailable for us and a ConnectionError for Dramatiq."""
 
 
@@ -99,7 +98,7 @@ class Broker(dramatiq.Broker):
                 self.runtime.leases.delay(queue, [Delay(member, int(delay), score, carried.encode())])
         except ValkeyUnavailable as error:
             self.runtime.revive_valkey()
-            raise BrokerUnavailable(str(error)) from None
+            raise BrokerUnavailable(str(error)) from None  # type: ignore[no-untyped-call]
         self.emit_after("enqueue", message, delay)
         return message
 

@@ -32,6 +32,9 @@ HELD_MS = 100
 #: Seconds for which a row stays away whose type this worker doesn't know: a rolling deploy.
 UNKNOWN_DELAY = 10.0
 
+#: Seconds that a shift's message is held without a sign of life: a killed scheduler is missed for no longer.
+LANE_LEASE = 15.0
+
 #: Seconds after which an idle consumer asks the store for a sign of life, for the health file.
 IDLE_PING = 10.0
 
@@ -45,6 +48,9 @@ class Consumer(dramatiq.Consumer):
         self._queue = queue
         self._timeout = timeout
         self._own_lane = own_lane  # the scheduler's shift takes no job slot
+        lease = broker.runtime.worker.lease_seconds
+        self._lease = min(lease, LANE_LEASE) if own_lane else lease
+        self._rung = False  # the bell was taken and nothing claimed for it yet
         self._buffer: deque[dramatiq.MessageProxy] = deque()
         self._loop = f"consumer {queue}"
         self._pause = 0.05
@@ -60,15 +66,17 @@ class Consumer(dramatiq.Consumer):
         places = 1 if self._own_lane else runtime.slots.take(self._timeout)
         if not places:
             runtime.health.sign(self._loop)  # every slot is busy: the loop lives, renewals speak for the services
+            self._pass_the_bell_on()
             return None
         used = 0
         try:
             claims = runtime.leases.claim(
                 self._queue,
                 [new_lease_id() for _ in range(places)],
-                full_ms=_ms(runtime.worker.lease_seconds),
+                full_ms=_ms(self._lease),
                 short_ms=_ms(runtime.worker.short_lease),
             )
+            self._rung = False
             self._buffer.extend(self._deliveries(claims.taken))
             used = len(self._buffer)
             self._pause = 0.05
@@ -96,11 +104,20 @@ class Consumer(dramatiq.Consumer):
                 logs.trouble("queue_unavailable", error)
         wait = self._timeout if next_ms is None else min(self._timeout, max(next_ms, 1) / 1000)
         try:
-            self._runtime.leases.block(self._queue, wait)
+            self._rung = self._runtime.leases.block(self._queue, wait)
         except ValkeyUnavailable as error:
             logs.trouble("valkey_error", error)
             self._runtime.revive_valkey()
             self._wait_out()
+
+    def _pass_the_bell_on(self) -> None:
+        """We heard it and have no slot: a claim of nothing rings again if there is work, for another process."""
+        if self._rung:
+            self._rung = False
+            try:
+                self._runtime.leases.claim(self._queue, [], full_ms=1)
+            except ValkeyUnavailable as error:
+                logs.trouble("valkey_error", error)
 
     def _wait_out(self) -> None:
         self._runtime.stopping.wait(self._pause * (1 + random.random()))
@@ -128,8 +145,7 @@ class Consumer(dramatiq.Consumer):
             self._runtime.leases.bury(self._queue, [Burial(claim.member, claim.token)])
             return None
         message.options.pop("eta", None)  # it is due: Dramatiq's worker would keep it in memory
-        again_at = clock.elapsed() + self._runtime.worker.renew_every
-        self._runtime.in_hand.add_message(claim.token, self._queue, claim.member, again_at)
+        self._runtime.in_hand.add_message(claim.token, self._queue, claim.member, self._lease)
         return Delivery(message, claim.member, claim.token)
 
     def _rows(self, taken: list[Claimed]) -> list[JobDelivery]:

@@ -131,14 +131,14 @@ def _attempt(holding: Holding, payload_type: type[BaseModel], handler: Handler, 
             holding.leave()
         return _finish_of(holding, outcome, limit)
     except Cancelled:
-        holding.delivered()
+        holding.leave()
         return _finish(holding, Kind.CANCELLED)
     except LeaseLost:
-        holding.delivered()
+        holding.leave()
         holding.lost = True
         return None
     except Stopped:
-        holding.delivered()
+        holding.leave()
         return Release(holding.lease_id, job.attempt)
     except PayloadInvalid as error:
         return _finish(holding, Kind.RETRY, failure=describe(error))

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import random
 import threading
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
 
 from middleware import logs
 from middleware.holding import Holding
@@ -17,10 +18,14 @@ from middleware.interrupts import Cancelled, LeaseLost
 from store import clock
 from store.contract import Renewal, Renewed
 from store.errors import StoreUnavailable, ValkeyUnavailable
+from store.valkey.entries import Ack
 from store.valkey.entries import Renewal as LeaseRenewal
+from store.valkey.leases import Leases
 
 if TYPE_CHECKING:
     from middleware.broker import Broker
+
+E = TypeVar("E")
 
 #: Seconds between two looks.
 TICK = 1.0
@@ -117,12 +122,15 @@ class Heartbeat:
         worker = self._runtime.worker
         answers: list[Renewed] = self._runtime.store.renew(renewals)
         self._runtime.health.sign("store")
+        lost: dict[str, list[Ack]] = {}
         for holding, renewal, answer in zip(holdings, renewals, answers, strict=True):
             if renewal.seconds is not None:
                 holding.renew_at = clock.elapsed() + worker.renew_every + worker.renew_jitter * random.random()
             if holding.ended:
                 continue
             if not answer.held:
+                if not holding.lost:
+                    lost.setdefault(holding.job.queue, []).append(Ack(holding.member, holding.lease_id))
                 holding.tell(lost=True)
                 if holding.policy.interrupt:
                     holding.interrupt(LeaseLost)
@@ -130,26 +138,26 @@ class Heartbeat:
                 holding.tell(cancelled=True)
                 if holding.policy.interrupt:
                     holding.interrupt(Cancelled)
+        # A run that has lost its row must not keep others from it while its handler goes on.
+        self._in_valkey(lost, Leases.ack)
 
     def _keep_leases(self, holdings: list[Holding]) -> None:
         queues: dict[str, list[LeaseRenewal]] = {}
         for holding in holdings:
             renewal = LeaseRenewal(holding.member, holding.lease_id, round(self._runtime.worker.lease_seconds * 1000))
             queues.setdefault(holding.job.queue, []).append(renewal)
-        self._renew_in_valkey(queues)
+        self._in_valkey(queues, Leases.renew)
 
     def _keep_messages(self, moment: float) -> None:
-        worker = self._runtime.worker
         queues: dict[str, list[LeaseRenewal]] = {}
-        for queue, member, token in self._runtime.in_hand.messages_to_renew(moment, moment + worker.renew_every):
-            renewal = LeaseRenewal(member, token, round(worker.lease_seconds * 1000))
-            queues.setdefault(queue, []).append(renewal)
-        self._renew_in_valkey(queues)
+        for queue, member, token, seconds in self._runtime.in_hand.messages_to_renew(moment):
+            queues.setdefault(queue, []).append(LeaseRenewal(member, token, round(seconds * 1000)))
+        self._in_valkey(queues, Leases.renew)
 
-    def _renew_in_valkey(self, queues: dict[str, list[LeaseRenewal]]) -> None:
+    def _in_valkey(self, queues: dict[str, list[E]], verb: Callable[[Leases, str, list[E]], object]) -> None:
         try:
-            for queue, renewals in queues.items():
-                self._runtime.leases.renew(queue, renewals)
+            for queue, entries in queues.items():
+                verb(self._runtime.leases, queue, entries)
         except ValkeyUnavailable as error:
             logs.trouble("valkey_error", error)
             self._runtime.revive_valkey()

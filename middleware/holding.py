@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
+import ctypes
 import threading
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from dramatiq.middleware.threading import raise_thread_exception
 
@@ -48,16 +49,12 @@ class Holding:
         self.started = clock.elapsed()
 
     def leave(self) -> None:
-        """The handler is over: no interrupt reaches this thread from here on; one that is under way is awaited."""
+        """The handler is over: no interrupt reaches this thread from here on. May be called again."""
         with self._gate:
-            self.thread = None
-            awaited = self._interrupted
-        if awaited:
-            # The interpreter delivers an interrupt at some later bytecode of this thread; better here than in code
-            # that writes the outcome. A hundredth of a second is ages for that; a whole one is the bound.
-            with contextlib.suppress(Cancelled, LeaseLost, Stopped):
-                for _ in range(100):
-                    threading.Event().wait(0.01)
+            thread, self.thread = self.thread, None
+            if thread is not None and self._interrupted:
+                # One that was sent and not yet raised would be raised in whatever this thread does next: take it back.
+                ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), None)
 
     def interrupt(self, why: type[Cancelled] | type[LeaseLost] | type[Stopped]) -> None:
         """Raise ``why`` in the handler's thread, once."""
@@ -65,10 +62,6 @@ class Holding:
             if self.thread is not None and not self._interrupted:
                 self._interrupted = True
                 raise_thread_exception(self.thread, why)  # type: ignore[no-untyped-call]
-
-    def delivered(self) -> None:
-        """The handler's thread has seen the interrupt."""
-        self._interrupted = False
 
     def tell(self, *, cancelled: bool = False, lost: bool = False, stopped: bool = False) -> None:
         """Something that the run should see at its next check; sleeping runs wake up for it."""
@@ -88,13 +81,22 @@ class Holding:
             self._signal.wait(seconds)
 
 
+class _Kept(NamedTuple):
+    """An ordinary message's lease in Valkey."""
+
+    queue: str
+    member: str
+    seconds: float
+    renew_at: float
+
+
 class InHand:
     """All holdings of a process, and the leases of ordinary messages. Safe to share between threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._rows: dict[str, Holding] = {}
-        self._messages: dict[str, tuple[str, str, float]] = {}  # token -> (queue, member, renew at)
+        self._messages: dict[str, _Kept] = {}  # by token
         self._empty = threading.Condition(self._lock)
 
     def add(self, holdings: Iterable[Holding]) -> None:
@@ -121,20 +123,23 @@ class InHand:
         with self._lock:
             return self._empty.wait_for(lambda: not self._rows, timeout)
 
-    def add_message(self, token: str, queue: str, member: str, renew_at: float) -> None:
-        """An ordinary message that was just claimed."""
+    def add_message(self, token: str, queue: str, member: str, seconds: float) -> None:
+        """An ordinary message that was just claimed for so many seconds."""
         with self._lock:
-            self._messages[token] = (queue, member, renew_at)
+            self._messages[token] = _Kept(queue, member, seconds, clock.elapsed() + seconds / 4)
 
     def drop_message(self, token: str) -> None:
         """An ordinary message that is over."""
         with self._lock:
             self._messages.pop(token, None)
 
-    def messages_to_renew(self, moment: float, again_at: float) -> list[tuple[str, str, str]]:
-        """(queue, member, token) of the messages whose renewal is due; their next one is put to ``again_at``."""
+    def messages_to_renew(self, moment: float) -> list[tuple[str, str, str, float]]:
+        """(queue, member, token, seconds) of the messages whose renewal is due, a quarter of their lease after the
+        last."""
+        due = []
         with self._lock:
-            due = [(queue, member, token) for token, (queue, member, at) in self._messages.items() if at <= moment]
-            for queue, member, token in due:
-                self._messages[token] = (queue, member, again_at)
-            return due
+            for token, kept in self._messages.items():
+                if kept.renew_at <= moment:
+                    self._messages[token] = kept._replace(renew_at=moment + kept.seconds / 4)
+                    due.append((kept.queue, kept.member, token, kept.seconds))
+        return due

@@ -74,9 +74,10 @@ class WorkerLife(Middleware):
         runtime.slots.close()
         if self._heartbeat is not None:
             self._heartbeat.mark_stopping()
-        for item in iter_queue(worker.work_queue):  # type: ignore[no-untyped-call]
-            worker.consumers[item.message.queue_name].requeue_messages([item.message])
-            worker.work_queue.task_done()
+        for queue in (worker.work_queue, self._lane):
+            for item in iter_queue(queue):  # type: ignore[no-untyped-call]
+                worker.consumers[item.message.queue_name].requeue_messages([item.message])
+                queue.task_done()
         for holding in runtime.in_hand.rows():
             holding.tell(stopped=True)
         threading.Thread(target=self._interrupt, args=(broker,), name="stop", daemon=True).start()

@@ -23,19 +23,19 @@ from store import clock
 from store.contract import Due, Signal, Term
 from store.errors import DramaturgError, StoreUnavailable, ValkeyUnavailable
 from store.identity import new_lease_id
-from store.operations import policies, reclaim
+from store.operations import reclaim
 from store.valkey.entries import Offer
 from store.valkey.scores import job_score
 
 #: Seconds of a shift.
 SHIFT: Final = 60.0
 
-#: Seconds of a term; prolonged at a third of it, so that a leader's death is noticed well within a minute.
-TERM: Final = 15.0
+#: Seconds of a term at most; prolonged at a third of it. A leader's death is noticed within that or a lease.
+TERM_MOST: Final = 15.0
 
-#: Seconds between two looks where nothing signals, and between two sweeps for lost leases.
+#: Seconds between two looks where nothing signals, and between two sweeps for lost leases at most.
 LOOK_EVERY: Final = 1.0
-RECLAIM_EVERY: Final = 2.0
+RECLAIM_EVERY_MOST: Final = 5.0
 
 #: Rows of each queue read in one page, pages of one look, and rows taken back in one sweep.
 PAGE: Final = 100
@@ -75,6 +75,9 @@ class Shift:
         self._end_at = clock.elapsed() + SHIFT
         self._term_at = self._reclaim_at = 0.0
         self._grace_until = 0.0
+        lease = self._runtime.worker.lease_seconds
+        self._term = min(TERM_MOST, lease)
+        self._reclaim_every = min(RECLAIM_EVERY_MOST, lease / 4)
         self._recurring = Recurring(self._runtime)
 
     def work(self) -> None:
@@ -105,10 +108,12 @@ class Shift:
         return self._runtime.stopping.is_set() or clock.elapsed() >= self._end_at
 
     def _lead(self) -> Term:
-        term = self._runtime.store.lead(SCHEDULER_ACTOR, self._holder, TERM, grace=self._runtime.worker.renew_every)
-        self._term_at = clock.elapsed() + TERM / 3
+        term = self._runtime.store.lead(
+            SCHEDULER_ACTOR, self._holder, self._term, grace=self._runtime.worker.renew_every
+        )
+        self._term_at = clock.elapsed() + self._term / 3
         if not term.settled:
-            self._grace_until = max(self._grace_until, clock.elapsed() + TERM / 3)
+            self._grace_until = max(self._grace_until, clock.elapsed() + self._term / 3)
         return term
 
     def _resign(self) -> None:
@@ -157,9 +162,9 @@ class Shift:
         moment = clock.elapsed()
         if moment < self._reclaim_at or moment < self._grace_until:
             return
-        self._reclaim_at = moment + RECLAIM_EVERY
+        self._reclaim_at = moment + self._reclaim_every
         try:
-            taken = reclaim(self._runtime.store, policies(self._runtime.store), limit=RECLAIM_MOST)
+            taken = reclaim(self._runtime.store, limit=RECLAIM_MOST)
         except StoreUnavailable:
             raise
         except DramaturgError as error:

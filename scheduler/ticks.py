@@ -40,12 +40,12 @@ _DAY = timedelta(days=1)
 _HOUR = timedelta(hours=1)
 # The longest that a possible schedule waits: from one 29 February to the next over a century that has none.
 _LONGEST_WAIT = timedelta(days=8 * 366 + 2)
-_YEARS = range(1970, 9980)  # far from datetime's ends, so that no step of ours can fall off
+_YEARS = range(1900, 9980)  # far from datetime's ends, so that no step of ours can fall off
 
 
 def next_tick(schedule: Cron, after: datetime, zone: tzinfo) -> datetime:
     """The first tick later than ``after``, which every schedule has. Raises UsageError for a time without a zone, or
-    one before the year 1970 or far in the future."""
+    one before the year 1900 or thousands of years ahead."""
     return next(_forward(schedule, after, after + _LONGEST_WAIT, zone))
 
 
@@ -123,7 +123,7 @@ def _local_day(moment: datetime, zone: tzinfo) -> date:
 
 
 def _forward(schedule: Cron, after: datetime, until: datetime, zone: tzinfo) -> Iterator[datetime]:
-    # A day early, since a skipped time of a day may fire on the next.
+    # A day early: clocks set back over midnight show the end of a day again when the next has already begun.
     day, final = _local_day(after, zone) - _DAY, _local_day(until, zone)
     held: list[datetime] = []
     while day <= final:

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
@@ -124,11 +124,12 @@ def read_policy(document: Document) -> Policy | None:
         return None
 
 
-def reclaim(
-    store: Store, known: Mapping[str, Policy], *, limit: int = 100, now: datetime | None = None
-) -> list[Settled]:
+def reclaim(store: Store, *, limit: int = 100, now: datetime | None = None) -> list[Settled]:
     """Take back up to ``limit`` rows whose lease has run out; rows that are renewed meanwhile are left alone."""
     lapsed = store.find(Filter(states=(State.PROCESSING,), lapsed=True), limit=limit, now=now)
+    if not lapsed:
+        return []
+    known = policies(store)
     changes, decisions = [], []
     for job in lapsed:
         policy = known.get(job.job_type) or Policy(job.job_type)

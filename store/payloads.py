@@ -12,6 +12,8 @@ import math
 import re
 from typing import Any
 
+import orjson
+
 from store.errors import PayloadInvalid
 
 #: Levels of nesting on every path: deep enough for any honest payload, far below where a decoder gives up.
@@ -35,6 +37,10 @@ def encode(value: Any, *, what: str = "payload", limit: int = MAX_BYTES) -> str:
     except TypeError:
         raise PayloadInvalid(f"{what} holds what JSON can't say: use numbers, strings, lists and dicts") from None
     _check(text, what, limit)
+    try:
+        orjson.dumps(value)  # strict where json is lenient: it turns keys such as 1 into strings, and may double them
+    except TypeError:
+        raise PayloadInvalid(f"{what} has a key that is no string, which JSON can't say") from None
     return text
 
 
@@ -67,10 +73,10 @@ def _check(text: str, what: str, limit: int) -> None:
         raise PayloadInvalid(f"{what} holds half of a surrogate pair, which is not a character") from None
     if size > limit:
         raise PayloadInvalid(f"{what} has {size} bytes; {limit} are allowed: store the data elsewhere and pass its id")
+    if _nested_beyond(text):  # before anything here recurses
+        raise PayloadInvalid(f"{what} is nested more than {MAX_DEPTH} levels deep")
     if "\\u0000" in text and "\x00" in _strings(json.loads(text)):
         raise PayloadInvalid(f"{what} holds U+0000, which the databases can't keep")
-    if _nested_beyond(text):
-        raise PayloadInvalid(f"{what} is nested more than {MAX_DEPTH} levels deep")
     if _BIG_NUMBER.search(text) and _has_big_number(json.loads(text)):
         raise PayloadInvalid(f"{what} holds a whole number beyond 64 bits: pass it as a string")
 

@@ -43,13 +43,12 @@ class Engine:
         self.log = order["log"]
         self._name = name
         self._process = process
-        self._owner = order["owner"]
         self._patience = sum(seconds for _, seconds in order["farewell"]) + SLACK
 
     @property
     def running(self) -> bool:
         """Whether the server lives; always False in a forked copy of the owner."""
-        return os.getpid() == self._owner and self._process.poll() is None
+        return self._process.poll() is None
 
     def stop(self) -> None:
         """Ends the server in its own way and returns when it is gone; repeating it does nothing. EngineFailed if not
@@ -61,9 +60,8 @@ class Engine:
         self._end(signal.SIGUSR1)
 
     def _end(self, how: signal.Signals) -> None:
-        if os.getpid() != self._owner:
-            return
-        self._process.send_signal(how)  # to the keeper; nothing is sent once it was seen to be gone
+        # To the keeper; nothing is sent once it has ended, nor by a forked copy of us, whose child it is not.
+        self._process.send_signal(how)
         try:
             self._process.wait(self._patience)
         except subprocess.TimeoutExpired as error:

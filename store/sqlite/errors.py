@@ -28,13 +28,19 @@ _PLACE = {
 #: What is wrong with a value.
 _VALUE = frozenset({sqlite3.SQLITE_TOOBIG, sqlite3.SQLITE_MISMATCH, sqlite3.SQLITE_RANGE})
 
-#: A name in the text of a broken constraint; one without a name shows its expression, which stays out.
-_CONSTRAINT = re.compile(r"(?:constraint failed: |column )([A-Za-z_][\w.]*(?:, [A-Za-z_][\w.]*)*)")
+#: Names in the text of a broken constraint. One that has no name shows its expression, and a trigger what it likes.
+_BROKEN = re.compile(
+    r"(?:(?:CHECK|UNIQUE|NOT NULL) constraint failed: |cannot store [A-Z]+ value in [A-Z]+ column )"
+    r"([A-Za-z_][\w.]*(?:, [A-Za-z_][\w.]*)*)"
+)
 
 
 def code_of(error: BaseException) -> str:
-    """SQLite's name of the error, else its class."""
-    return getattr(error, "sqlite_errorname", None) or type(error).__name__
+    """SQLite's name of the error, else its number, else its class."""
+    name = getattr(error, "sqlite_errorname", None)
+    if name == "unknown":
+        name = f"SQLite error {getattr(error, 'sqlite_errorcode', None)}"
+    return name or type(error).__name__
 
 
 def is_lock(error: BaseException) -> bool:
@@ -44,25 +50,24 @@ def is_lock(error: BaseException) -> bool:
 
 def failure(error: BaseException, path: Path) -> DramaturgError:
     """The error of ours that says what ``error`` (one of ``Raised``) means for the database at ``path``."""
-    primary, name = _primary(error), code_of(error)
+    primary, code = _primary(error), code_of(error)
     if primary in _LOCKED:
         return StoreUnavailable(
-            f"others hold the lock of {path} ({name}): find who keeps a transaction open, and try again; a transaction "
+            f"others hold the lock of {path} ({code}): find who keeps a transaction open, and try again; a transaction "
             "of your own that reads before it writes must begin with BEGIN IMMEDIATE"
         )
     if primary in _PLACE:
-        return StoreUnavailable(f"the database {path} {_PLACE[primary]} ({name})")
+        return StoreUnavailable(f"the database {path} {_PLACE[primary]} ({code})")
     if primary == sqlite3.SQLITE_CONSTRAINT:
-        found = _CONSTRAINT.fullmatch(str(error).partition(" ")[2]) or _CONSTRAINT.search(str(error))
-        broken = f" {found[1]}" if found and primary != error.__class__ else ""
-        return Refused(f"the database refuses the row: it breaks{broken} ({name})")
+        broken = _BROKEN.fullmatch(str(error))
+        return Refused(f"the database refuses the row: it breaks {broken[1] if broken else 'a constraint'} ({code})")
+    if primary == sqlite3.SQLITE_ERROR and str(error).startswith("no such table: dramaturg_"):
+        return Refused(f"{path} has none of our tables: run `dramaturg migrate`, or name the right file")
     if primary == sqlite3.SQLITE_ERROR:
-        if str(error).startswith("no such table: dramaturg_"):
-            return Refused(f"{path} has none of our tables: run `dramaturg migrate`, or name the right file")
-        return Refused(f"the statement is not one that the database can run ({name})")
+        return Refused(f"the statement is not one that the database can run ({code})")
     if primary is None or primary in _VALUE:
-        return Refused(f"the statement and its parameters don't fit, or a value is one that can't be stored ({name})")
-    return StoreUnavailable(f"the database {path} did not do its work ({name}): try again")
+        return Refused(f"the statement and its parameters don't fit, or a value is one that can't be stored ({code})")
+    return StoreUnavailable(f"the database {path} did not do its work ({code}): try again")
 
 
 def _primary(error: BaseException) -> int | None:

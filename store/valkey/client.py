@@ -55,7 +55,8 @@ class Client:
     def wait(self, key: bytes, seconds: float) -> bool:
         """Waits until the list ``key`` has an element, takes it and answers True; False when the time is over.
 
-        Holds a connection of its own meanwhile. Waits a millisecond at least, ``LONGEST_WAIT_SECONDS`` at most.
+        Holds a connection of its own meanwhile. Waits a millisecond at least, ``LONGEST_WAIT_SECONDS`` at most. An idle
+        server looks at the time every tenth of a second (its setting ``hz``): False may come that much late.
         """
         seconds = min(max(seconds, 0.001), LONGEST_WAIT_SECONDS)
         return self._call("wait", ("BLPOP", key, f"{seconds:.3f}")) is not None

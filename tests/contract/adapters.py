@@ -16,14 +16,13 @@ import psycopg
 from store import clock
 from store.contract import Store, Tx
 from store.job import COLUMNS, TIME_COLUMNS, Job
-from store.postgres.store import PostgresStore
+from store.open import open_store
 from store.sqlite.store import SqliteStore
 
 
 class Adapter(ABC):
     """One empty database for one test, and every connection to it that has to be closed."""
 
-    gaps: ClassVar[frozenset[str]]
     #: A URL at which no database answers.
     nowhere: ClassVar[str]
 
@@ -32,9 +31,12 @@ class Adapter(ABC):
         self._stores: list[Store] = []
         self._connections: list[Any] = []
 
-    @abstractmethod
-    def make(self, url: str) -> Store:
-        """A store of ``url``."""
+    @property
+    def gaps(self) -> frozenset[str]:
+        """What the store says that it can't do."""
+        gaps = type(self.open()).gaps  # type: ignore[attr-defined]
+        assert isinstance(gaps, frozenset)
+        return gaps
 
     @abstractmethod
     def join(self, **options: Any) -> Any:
@@ -54,8 +56,11 @@ class Adapter(ABC):
 
     def open(self) -> Store:
         """One more store over this database, with connections of its own."""
-        self._stores.append(self.make(self.url))
-        return self._stores[-1]
+        return self._keep(open_store(self.url))
+
+    def open_hasty(self) -> Store:
+        """One more store, which gives up at once where it would have to wait for a lock."""
+        return self.open()
 
     def connect(self, **options: Any) -> Any:
         """One more connection of a caller's own."""
@@ -82,6 +87,10 @@ class Adapter(ABC):
             tx.execute(f"DELETE FROM {self.table('job')}")
             self.insert(tx, jobs)
 
+    def _keep(self, store: Store) -> Store:
+        self._stores.append(store)
+        return store
+
     def _cell(self, name: str, value: Any) -> Any:
         return self.spell(value) if name in TIME_COLUMNS and value is not None else value
 
@@ -89,11 +98,10 @@ class Adapter(ABC):
 class Sqlite(Adapter):
     """A file of its own."""
 
-    gaps = SqliteStore.gaps
     nowhere = "sqlite:////nowhere/at/all/jobs.db"
 
-    def make(self, url: str) -> Store:
-        return SqliteStore(url)
+    def open_hasty(self) -> Store:
+        return self._keep(SqliteStore(self.url, patience=0.05))
 
     def join(self, **options: Any) -> sqlite3.Connection:
         return sqlite3.connect(self.url.removeprefix("sqlite:///"), **options)
@@ -111,11 +119,7 @@ class Sqlite(Adapter):
 class Postgres(Adapter):
     """A database of its own on the server of this test process."""
 
-    gaps = PostgresStore.gaps
     nowhere = "postgresql://nobody:hidden-word@127.0.0.1:1/jobs"
-
-    def make(self, url: str) -> Store:
-        return PostgresStore(url)
 
     def join(self, **options: Any) -> psycopg.Connection[Any]:
         return psycopg.connect(self.url, **options)

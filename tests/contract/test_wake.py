@@ -136,7 +136,9 @@ def test_a_held_row_stays_held_and_its_waker_is_told(store: Store, adapter: Adap
 
 @pytest.mark.parametrize("state", TERMINAL)
 def test_an_ended_row_starts_afresh(store: Store, adapter: Adapter, state: str) -> None:
-    before = row(state, priority=2, retries=4, failure='{"code":"x"}', failure_code="x", failure_streak=4, last_error="e")
+    before = row(
+        state, priority=2, retries=4, failure='{"code":"x"}', failure_code="x", failure_streak=4, last_error="e"
+    )
     adapter.plant(store, [before])
 
     [woken] = store.wake([wake(priority=8, delay=20)], now=NOW)
@@ -411,4 +413,3 @@ def test_a_wake_moves_the_revision_so_that_older_decisions_fail(store: Store) ->
     store.wake([wake()], now=NOW)
 
     assert store.swap([change(seen, retries=3)], now=NOW) == [False]
-

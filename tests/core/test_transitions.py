@@ -568,17 +568,46 @@ def test_no_other_write_asks_for_a_lapsed_lease() -> None:
         assert decision.write.lapsed == way.startswith("reclaim")
 
 
-def test_a_wake_for_no_time_in_mid_run_saves_a_lost_run_from_ending_the_job() -> None:
+def test_a_wake_in_mid_run_saves_a_lost_run_from_ending_the_job() -> None:
     job = row("processing", max_retries=0)
-    woken = after(job, wake(run_at=PARKED, payload="[2]", max_retries=0), NOW, POLICY)
+    woken = after(job, wake(delay=50, payload="[2]", max_retries=0), NOW, POLICY)
     assert woken is not None
 
     by_finish = after(woken, rows.finish(job, Kind.RETRY), NOW, POLICY)
     by_reclaim = after(woken, Reclaim(LEASE), NOW, POLICY)
 
-    assert by_finish is not None
-    assert by_reclaim is not None
-    assert (by_reclaim.state, by_finish.state) == ("queued", "queued")
+    for left in (by_finish, by_reclaim):
+        assert left is not None
+        assert (left.state, left.run_at, left.payload) == ("queued", later(50), "[2]")
+
+
+@pytest.mark.parametrize("way", ["fail", "retry-exhausted", "reclaim-exhausted"])
+@pytest.mark.parametrize("woken_for", [later(-5), later(7200)], ids=["past", "far"])
+def test_what_failed_for_good_has_no_time_of_its_own_beside_a_wakes(way: str, woken_for: datetime) -> None:
+    before, event, policy = _leaving(way, "woken", run_at=woken_for)
+
+    left = after(before, event, NOW, policy)
+
+    assert left is not None
+    assert (left.state, left.run_at) == ("queued", woken_for)
+
+
+@pytest.mark.parametrize("event", [wake(), Requeue()], ids=["wake", "requeue"])
+def test_an_old_result_is_not_carried_into_a_fresh_start(event: Event) -> None:
+    before = row("failed", result="[1]")
+
+    left = after(before, event, NOW, POLICY)
+
+    assert left is not None
+    assert (left.state, left.result) == ("queued", None)
+
+
+def test_history_tells_what_became_of_the_row() -> None:
+    for way, when, cell in _ways():
+        if way.split("-")[0] in ("retry", "fail", "reclaim") and way != "reclaim-stopping":
+            detail = decide(*_leaving(way, when)).history[0].detail
+            assert detail["state"] == cell
+            assert ("delay" in detail) == (cell == "queued" and OWN_TIME.get(way) is not None)
 
 
 @pytest.mark.parametrize("kind", [Kind.AGAIN, Kind.RETRY, Kind.PARK])

@@ -84,7 +84,9 @@ def test_a_change_names_only_what_it_sets() -> None:
 
 
 def test_a_moment_is_spelled_and_seconds_are_not() -> None:
-    at, never, neither = _changed(Write({}, run_at=NOW, earliest=False), Write({}, run_at=clock.PARKED), Write({"a": 1}))
+    at, never, neither = _changed(
+        Write({}, run_at=NOW, earliest=False), Write({}, run_at=clock.PARKED), Write({"a": 1})
+    )
 
     assert (at["run_at"], at["earliest"]) == (clock.micros(NOW), False)
     assert never["run_at"] == clock.micros(clock.PARKED)

@@ -97,7 +97,7 @@ def test_a_failed_attempt_is_recorded_by_code_and_place_and_retried(house: House
 )
 def test_every_outcome_leaves_its_row_where_it_says(house: House, thing: str, state: str, code: str | None) -> None:
     house.worker()
-    id_ = house.wake("test.outcomes", thing)
+    id_ = house.wake("test.outcomes", thing, max_retries=0)
     house.wait_lines(3 if thing == "again" else 1, "outcome", thing)
     row = eventually(lambda: (row := house.row(id_)).state == state and row.lease_id is None and row)
     assert row.failure_code == code

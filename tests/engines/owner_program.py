@@ -64,10 +64,12 @@ def threaded(engine: Valkey | Postgres) -> None:
     until_input_ends()
 
 
-def masked(engine: Valkey | Postgres) -> None:
-    """As Dramatiq's main process does around the start of its workers."""
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
-    plain(engine)
+def replaced(engine: Valkey | Postgres) -> None:
+    """As Dramatiq's main process does on SIGHUP: the same process goes on as another program."""
+    engine.start()
+    say(engine=engine.pid)
+    sys.stdin.readline()
+    os.execv("/bin/sleep", ["sleep", "60"])
 
 
 def plain(engine: Valkey | Postgres) -> None:
@@ -101,7 +103,7 @@ def main() -> None:
     if manner == "shared":
         shared(Path(home))
     else:
-        manners = {"plain": plain, "forked": forked, "threaded": threaded, "masked": masked, "patient": patient}
+        manners = {"plain": plain, "forked": forked, "threaded": threaded, "replaced": replaced, "patient": patient}
         manners[manner](make(kind, Path(home)))
     sys.stdout.flush()
     os._exit(0)  # with nothing stopped: not even what Python does at a normal exit

@@ -19,7 +19,7 @@ from store.engines.places import postgres_programs
 from store.engines.postgres import Postgres
 from store.engines.sockets import free_port
 from store.errors import EngineFailed
-from tests.engines.owners import lives, owner
+from tests.engines.owners import is_gone, lives, owner
 from tests.engines_fixtures import FAST
 
 
@@ -102,36 +102,54 @@ def test_a_second_start_on_a_home_is_refused_and_harms_nobody(
 def test_a_pid_file_that_names_someone_else_s_process_does_no_harm(postgres_home: Path) -> None:
     with Postgres(postgres_home, settings=FAST) as postgres:
         postgres.kill()
-        data = postgres.data.stat()
-        with subprocess.Popen(["sleep", "60"], cwd="/", **as_owner_of(data)) as unlucky:  # type: ignore[call-overload]
-            pid_file = postgres.data / "postmaster.pid"
-            lines = pid_file.read_text().splitlines()
-            pid_file.write_text("\n".join([str(unlucky.pid), *lines[1:]]) + "\n")
-            postgres.start()
-            assert ask(postgres.url, "SELECT 1") == (1,)
-            unlucky.kill()
+        user = as_owner_of(postgres.data.stat())
+        with subprocess.Popen(["sleep", "60"], cwd="/", **user) as unlucky:  # type: ignore[call-overload]
+            try:
+                pid_file = postgres.data / "postmaster.pid"
+                lines = pid_file.read_text().splitlines()
+                pid_file.write_text("\n".join([str(unlucky.pid), *lines[1:]]) + "\n")
+                postgres.start()
+                assert ask(postgres.url, "SELECT 1") == (1,)
+            finally:
+                unlucky.kill()
 
 
 def test_a_server_that_someone_else_started_on_the_data_is_left_alone(postgres_home: Path) -> None:
     postgres = Postgres(postgres_home, settings=FAST)
     data = postgres.data
-    command = [
-        postgres_programs() / "postgres",
-        "-D",
-        data,
-        "-c",
-        "listen_addresses=",
-        "-c",
-        f"unix_socket_directories={data}",
-    ]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, cwd="/", **as_owner_of(data.stat())) as other:  # type: ignore[call-overload]
-        for line in other.stderr:
-            if b"ready to accept connections" in line:
-                break
-        with pytest.raises(EngineFailed, match=r"postgres\.log"):
-            postgres.start()
-        assert other.poll() is None
-        other.send_signal(signal.SIGINT)
+    options = ["-c", "listen_addresses=", "-c", f"unix_socket_directories={data}"]
+    command = [postgres_programs() / "postgres", "-D", data, *options]
+    user = as_owner_of(data.stat())
+    with subprocess.Popen(command, stderr=subprocess.PIPE, cwd="/", **user) as other:  # type: ignore[call-overload]
+        try:
+            assert any(b"ready to accept connections" in line for line in other.stderr)
+            before = (data / "postmaster.pid").read_text()
+            with pytest.raises(EngineFailed, match=r"postgres\.log"):
+                postgres.start()
+            assert other.poll() is None
+            assert (data / "postmaster.pid").read_text() == before
+        finally:
+            other.send_signal(signal.SIGINT)
+
+
+def test_no_server_starts_while_a_child_of_a_killed_one_lives(
+    postgres_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgres_module, "LOCK_WAIT", 0.1)
+    with Postgres(postgres_home, settings=FAST) as postgres:
+        connection = psycopg.connect(postgres.url)
+        left = connection.info.backend_pid
+        os.kill(left, signal.SIGSTOP)
+        postgres.kill()
+        try:
+            with pytest.raises(EngineFailed, match="already"):
+                postgres.start()
+        finally:
+            os.kill(left, signal.SIGKILL)
+        assert is_gone(left)
+        connection.close()
+        postgres.start()
+        assert ask(postgres.url, "SELECT 1") == (1,)
 
 
 def as_owner_of(data: os.stat_result) -> dict[str, object]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import warnings
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -77,8 +78,11 @@ def test_calling_while_the_old_one_is_still_ending_works(fresh_home: Path) -> No
 
 
 def test_whoever_keeps_the_url_only_keeps_the_server(fresh_home: Path) -> None:
-    url = shared_valkey(fresh_home).url
-    gc.collect()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        url = shared_valkey(fresh_home).url
+        gc.collect()
+    assert caught == []
     pid = server_pid(url)
     os.kill(pid, signal.SIGTERM)
     assert is_gone(pid)

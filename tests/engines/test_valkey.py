@@ -41,6 +41,8 @@ def test_only_its_user_may_open_the_socket(fresh_home: Path) -> None:
     with Valkey(fresh_home) as valkey:
         assert stat.S_IMODE(valkey.socket.stat().st_mode) == 0o700
         assert valkey.socket.is_relative_to(fresh_home)
+        # Nor was there a moment between its making and its mode.
+        assert "Umask:\t0077\n" in Path(f"/proc/{valkey.pid}/status").read_text()
 
 
 def test_a_restart_is_empty_and_in_the_same_place(fresh_home: Path) -> None:
@@ -95,6 +97,8 @@ def test_a_home_whose_socket_was_removed_is_still_held(fresh_home: Path, monkeyp
 def test_any_home_will_do(fresh_home: Path, name: str) -> None:
     with Valkey(fresh_home / name) as valkey:
         assert ask(valkey.url, "PING") is True
+    if not valkey.socket.is_relative_to(fresh_home):
+        valkey.socket.parent.rmdir()
 
 
 def test_a_long_home_has_its_socket_in_a_private_directory_of_its_own(fresh_home: Path) -> None:

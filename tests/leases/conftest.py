@@ -4,6 +4,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -39,32 +40,42 @@ def url(way: str, request: pytest.FixtureRequest) -> str:
     return server.url
 
 
+class Connections:
+    """For each url our client and redis-py's: making them anew for every test would take most of the time."""
+
+    def __init__(self, closing: ExitStack) -> None:
+        self._closing = closing
+        self._made: dict[str, tuple[Client, Any]] = {}
+
+    def at(self, url: str) -> tuple[Client, Any]:
+        if url not in self._made:
+            client, bare = connect(url), raw(url)
+            self._closing.callback(client.close)
+            self._closing.callback(bare.close)
+            self._made[url] = client, bare
+        return self._made[url]
+
+
 @pytest.fixture(scope="session")
-def connections() -> Iterator[dict[str, tuple[Client, object]]]:
-    """For each url our client and a bare one: making them anew for every test would take most of the time."""
-    made: dict[str, tuple[Client, object]] = {}
-    with ExitStack() as every:
-        every.callback(lambda: [client.close() for client, _ in made.values()])
-        every.callback(lambda: [bare.close() for _, bare in made.values()])  # type: ignore[attr-defined]
-        yield made
+def connections() -> Iterator[Connections]:
+    with ExitStack() as closing:
+        yield Connections(closing)
 
 
 @pytest.fixture
-def leases(url: str, connections: dict[str, tuple[Client, object]]) -> Leases:
-    if url not in connections:
-        connections[url] = (connect(url), raw(url))
-    return Leases(connections[url][0])
+def leases(url: str, connections: Connections) -> Leases:
+    return Leases(connections.at(url)[0])
+
+
+@pytest.fixture
+def inside(url: str, queue: str, connections: Connections) -> Inside:
+    return Inside(connections.at(url)[1], queue)
 
 
 @pytest.fixture
 def queue(way: str) -> str:
     """Nobody else's queue, so that tests may share a server."""
     return f"{WAYS[way]} {uuid.uuid4()}"
-
-
-@pytest.fixture
-def inside(url: str, leases: Leases, queue: str, connections: dict[str, tuple[Client, object]]) -> Inside:
-    return Inside(connections[url][1], queue)
 
 
 @pytest.fixture

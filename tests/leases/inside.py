@@ -11,6 +11,20 @@ from store.valkey.keys import PARTS, keys_of
 
 LONG_AGO = 1  # ms since 1970
 
+# Of every key: its kind, then its members and scores, fields and values, or length.
+_EVERYTHING = """
+local answer = {}
+for n, key in ipairs(KEYS) do
+  local kind = redis.call('TYPE', key).ok
+  answer[n * 2 - 1] = kind
+  answer[n * 2] = kind == 'zset' and redis.call('ZRANGE', key, 0, -1, 'WITHSCORES')
+    or kind == 'hash' and redis.call('HGETALL', key)
+    or kind == 'list' and {'length', redis.call('LLEN', key)}
+    or {}
+end
+return answer
+"""
+
 
 def raw(url: str) -> Any:
     """redis-py's own client for one of our urls."""
@@ -51,6 +65,15 @@ class Inside:
     def values(self, part: str) -> dict[str, bytes]:
         """A hash, field by field."""
         return {field.decode(): value for field, value in self.command("HGETALL", part).items()}
+
+    def everything(self) -> dict[str, dict[str, Any]]:
+        """All keys at one moment: scores as numbers, values as bytes, the bell as its ``length``."""
+        answer = self._redis.eval(_EVERYTHING, len(PARTS), *self._keys.values())
+        found: dict[str, dict[str, Any]] = {}
+        for part, kind, flat in zip(PARTS, answer[::2], answer[1::2], strict=True):
+            pairs = zip(flat[::2], flat[1::2], strict=True)
+            found[part] = {key.decode(): int(float(value)) if kind == b"zset" else value for key, value in pairs}
+        return found
 
     def bell(self) -> int:
         """How many elements the doorbell has."""

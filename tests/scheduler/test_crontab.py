@@ -44,7 +44,7 @@ def test_what_is_written_differently_and_means_the_same_is_equal(text: str, same
     assert parse(text).text == text
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(EXPRESSIONS)
 def test_what_periodiq_reads_is_read_alike_or_refused_as_impossible(text: str) -> None:
     theirs = periodiq.cron(text)
@@ -128,7 +128,7 @@ def test_what_is_no_text_is_refused(value: object) -> None:
         from_spec(value)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.text(alphabet="0123456789*/-,@ suntefrimo\x00é", max_size=30) | st.text(max_size=20))
 def test_any_text_is_read_or_refused(text: str) -> None:
     try:

@@ -118,7 +118,7 @@ def _merge_base(
 
 def _renames_found(raw: pygit2.Repository, diff: pygit2.Diff, limits: Limits) -> pygit2.Diff:
     if len(diff) <= limits.files and _content(raw, _rename_candidates(diff)) <= limits.content:
-        diff.find_similar(flags=DiffFind.FIND_COPIES)
+        diff.find_similar(flags=DiffFind.FIND_RENAMES)
     return diff
 
 

@@ -42,20 +42,17 @@ CREATE TABLE dramaturg_job (
   finished_at           INTEGER,
   updated_at            INTEGER NOT NULL,
 
-  -- GLOB and length() stop at U+0000, so instr() looks for it.
+  -- The text of a CHECK counts: a list with IN is made into a table for every row that is written (19,000 rows a
+  -- second against 28,000), so lists are spelled with OR. GLOB and length() stop at U+0000; instr() finds it.
   CONSTRAINT dramaturg_job_id CHECK (length(id) = 36),
-  CONSTRAINT dramaturg_job_domain CHECK (
-    length(domain) BETWEEN 1 AND 128 AND instr(domain, char(0)) = 0
-    AND domain NOT GLOB '*[' || char(1) || '-' || char(31) || char(127) || '-' || char(159) || ']*'),
-  CONSTRAINT dramaturg_job_queue CHECK (
-    length(queue) BETWEEN 1 AND 128 AND instr(queue, char(0)) = 0
-    AND queue NOT GLOB '*[' || char(1) || '-' || char(31) || char(127) || '-' || char(159) || ']*'),
-  CONSTRAINT dramaturg_job_job_type CHECK (
-    length(job_type) BETWEEN 1 AND 128 AND instr(job_type, char(0)) = 0
-    AND job_type NOT GLOB '*[' || char(1) || '-' || char(31) || char(127) || '-' || char(159) || ']*'),
-  CONSTRAINT dramaturg_job_key CHECK (
-    length(key) BETWEEN 1 AND 512 AND instr(key, char(0)) = 0
-    AND key NOT GLOB '*[' || char(1) || '-' || char(31) || char(127) || '-' || char(159) || ']*'),
+  CONSTRAINT dramaturg_job_domain CHECK (length(domain) BETWEEN 1 AND 128),
+  CONSTRAINT dramaturg_job_queue CHECK (length(queue) BETWEEN 1 AND 128),
+  CONSTRAINT dramaturg_job_job_type CHECK (length(job_type) BETWEEN 1 AND 128),
+  CONSTRAINT dramaturg_job_key CHECK (length(key) BETWEEN 1 AND 512),
+  CONSTRAINT dramaturg_job_names CHECK (
+    domain || queue || job_type || coalesce(key, '')
+      NOT GLOB '*[' || char(1) || '-' || char(31) || char(127) || '-' || char(159) || ']*'
+    AND instr(domain || queue || job_type || coalesce(key, ''), char(0)) = 0),
   CONSTRAINT dramaturg_job_owner CHECK (length(owner) BETWEEN 1 AND 256),
   CONSTRAINT dramaturg_job_worker CHECK (length(worker) BETWEEN 1 AND 256),
   CONSTRAINT dramaturg_job_request_id CHECK (length(request_id) BETWEEN 1 AND 256),
@@ -68,26 +65,29 @@ CREATE TABLE dramaturg_job (
   CONSTRAINT dramaturg_job_failure CHECK (failure IS NULL OR json_valid(failure)),
   CONSTRAINT dramaturg_job_run_at CHECK (run_at <= 253402300799999999),
   CONSTRAINT dramaturg_job_counters CHECK (
-    generation >= 0 AND revision >= 0 AND attempt >= 0 AND retries >= 0 AND failure_streak >= 0),
+    generation >= 0 AND revision >= 1 AND attempt >= 0 AND retries >= 0 AND failure_streak >= 0),
   CONSTRAINT dramaturg_job_max_retries CHECK (max_retries BETWEEN 0 AND 100),
   CONSTRAINT dramaturg_job_progress CHECK (progress_percent BETWEEN 0 AND 100),
-  CONSTRAINT dramaturg_job_stopping CHECK (stopping IN (0, 1)),
+  CONSTRAINT dramaturg_job_stopping CHECK (stopping = 0 OR stopping = 1),
   CONSTRAINT dramaturg_job_state CHECK (
-    state IN ('queued', 'processing', 'completed', 'failed', 'cancelled', 'quarantined')),
+    state = 'queued' OR state = 'processing' OR state = 'completed' OR state = 'failed' OR state = 'cancelled'
+    OR state = 'quarantined'),
   CONSTRAINT dramaturg_job_finished CHECK (
-    (finished_at IS NOT NULL) = (state IN ('completed', 'failed', 'cancelled'))),
+    (finished_at IS NOT NULL) = (state = 'completed' OR state = 'failed' OR state = 'cancelled')),
   CONSTRAINT dramaturg_job_held CHECK ((held_at IS NOT NULL) = (state = 'quarantined')),
   CONSTRAINT dramaturg_job_leased CHECK (
     (lease_id IS NOT NULL) = (state = 'processing') AND (leased_until IS NOT NULL) = (state = 'processing')),
   CONSTRAINT dramaturg_job_cancel CHECK (
-    cancel_requested_at IS NULL OR state IN ('processing', 'completed', 'failed', 'cancelled'))
+    cancel_requested_at IS NULL OR state = 'processing' OR state = 'completed' OR state = 'failed'
+    OR state = 'cancelled')
 ) STRICT;
 
 -- The id is derived from these four; this is for writers that derived it wrongly.
 CREATE UNIQUE INDEX dramaturg_job_identity ON dramaturg_job (domain, queue, job_type, key) WHERE key IS NOT NULL;
 
--- What `due` walks: one lane for each queue and type, in the order of the offer; domain is there for paused ones.
-CREATE INDEX dramaturg_job_lane ON dramaturg_job (queue, job_type, priority, run_at, id, domain)
+-- What `due` walks: one lane for each queue and type, in the order of the offer. With domain and state it has all that
+-- is asked of a row, so that passing a row costs no visit to the table.
+CREATE INDEX dramaturg_job_lane ON dramaturg_job (queue, job_type, priority, run_at, id, domain, state)
   WHERE state = 'queued';
 
 CREATE INDEX dramaturg_job_lease ON dramaturg_job (leased_until, id) WHERE state = 'processing';

@@ -1,0 +1,80 @@
+"""The embedded engines of ``up``: a Valkey, unless one is named, and a Postgres where it is asked for."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Literal
+from urllib.parse import urlsplit
+
+from store.engines.postgres import Postgres
+from store.engines.sockets import Answer, ping
+from store.engines.valkey import SharedValkey, Valkey, shared_valkey
+from store.errors import EngineFailed, Refused, UsageError
+
+Kind = Literal["sqlite", "postgres"]
+
+_KINDS: dict[str, Kind] = {"sqlite": "sqlite", "postgresql": "postgres", "postgres": "postgres"}
+
+
+def kind_of(asked: Kind | None, db_url: str | None) -> Kind:
+    """Which store: the one that was asked for, else that of JOBS_DB_URL. Raises UsageError where the two differ."""
+    named = None if db_url is None else _KINDS.get(urlsplit(db_url).scheme)
+    if asked is not None and named not in (None, asked):
+        raise UsageError(
+            f"JOBS_DB_URL names another database than --store {asked}: unset it, or choose the other store"
+        )
+    return asked or named or "sqlite"
+
+
+class Engines:
+    """Engines under ``home``. What ``db_url`` and ``valkey_url`` name are somebody else's servers, and left alone."""
+
+    def __init__(self, home: Path, kind: Kind, *, db_url: str | None = None, valkey_url: str | None = None) -> None:
+        self._home = home
+        self._valkey: SharedValkey | None = None
+        self._postgres = Postgres(home) if kind == "postgres" and db_url is None else None
+        self._shares = valkey_url is None
+        self._place = Valkey(home)
+        self.db_url = db_url or (f"sqlite:///{home / 'jobs.db'}" if self._postgres is None else self._postgres.url)
+        self.valkey_url = valkey_url or self._place.url
+
+    def forget(self) -> None:
+        """Delete the database of an earlier one on this home, which Postgres may keep elsewhere. Raises Refused."""
+        if self._postgres is None or not self._postgres.data.exists():
+            return
+        try:
+            shutil.rmtree(self._postgres.data)
+        except OSError as error:
+            raise Refused(f"{self._postgres.data} can't be deleted ({type(error).__name__}): delete it") from None
+
+    def start(self) -> None:
+        """Returns when they answer. Raises EngineFailed."""
+        if self._shares:
+            self._valkey = shared_valkey(self._home)
+        if self._postgres is not None:
+            self._postgres.start()
+
+    def tend(self) -> str | None:
+        """Start again what ended; what there is to tell, if anything. Raises EngineFailed."""
+        if self._shares and ping(self._place.socket) is Answer.NOBODY:
+            self._valkey = shared_valkey(self._home)
+            return "Valkey was gone and is started again: what is due is offered anew"
+        if self._postgres is not None and not self._postgres.running:
+            self._postgres.start()
+            return "Postgres was gone and is started again"
+        return None
+
+    def stop(self) -> list[EngineFailed]:
+        """End what was started here; answers what could not be ended."""
+        ends = [] if self._valkey is None else [self._valkey.end]
+        if self._postgres is not None:
+            ends.append(self._postgres.stop)
+        failed = []
+        for end in ends:
+            try:
+                end()
+            except EngineFailed as error:
+                failed.append(error)
+        self._valkey = None
+        return failed

@@ -1,0 +1,238 @@
+-- Waking: one upsert, which Python reaches by wake_rows() and everybody else by wake().
+
+CREATE TYPE dramaturg.woken AS (
+  id         uuid,
+  state      text,
+  generation bigint,
+  run_at     timestamptz,
+  created    boolean,
+  repeated   boolean,
+  due        boolean
+);
+
+-- moment + seconds; what lies beyond the year 9999 is no time at all, as in Python.
+CREATE FUNCTION dramaturg.later(moment timestamptz, seconds double precision) RETURNS timestamptz
+LANGUAGE sql STABLE PARALLEL SAFE
+RETURN CASE
+  WHEN moment + make_interval(secs => least(seconds, 1e11)) >= timestamptz '10000-01-01 00:00:00+00' THEN 'infinity'
+  ELSE moment + make_interval(secs => least(seconds, 1e11))
+END;
+
+-- Sixteen bytes as a uuid of a version, as RFC 9562 says.
+CREATE FUNCTION dramaturg.dressed(raw bytea, version integer) RETURNS uuid
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+RETURN encode(
+  set_byte(
+    set_byte(substring(raw FROM 1 FOR 16), 6, (get_byte(raw, 6) & 15) | (version << 4)),
+    8, (get_byte(raw, 8) & 63) | 128
+  ), 'hex')::uuid;
+
+-- The id of a job with a key, as store/identity.py derives it.
+CREATE FUNCTION dramaturg.job_id(domain text, queue text, job_type text, key text) RETURNS uuid
+LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
+RETURN dramaturg.dressed(
+  sha256(convert_to(domain || E'\x1f' || queue || E'\x1f' || job_type || E'\x1f' || key, 'UTF8')), 8);
+
+-- The id of a job without one: a uuid7.
+CREATE FUNCTION dramaturg.new_id() RETURNS uuid
+LANGUAGE sql VOLATILE PARALLEL SAFE
+RETURN dramaturg.dressed(
+  substring(int8send(floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint) FROM 3)
+    || substring(uuid_send(gen_random_uuid()) FROM 7), 7);
+
+-- The set-based wake. wakes: an array of objects with the fields of store/events.py's Wake, no id twice; answers in any
+-- order. A lock that somebody else's open transaction holds is waited for, but not for ever (55P03). `once` locks the
+-- original without writing it, so that it can be told here and now: it can't vanish in between.
+CREATE FUNCTION dramaturg.wake_rows(wakes json, moment timestamptz DEFAULT NULL, notify boolean DEFAULT true)
+RETURNS SETOF dramaturg.woken
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+SET lock_timeout = '10s'
+SET plan_cache_mode = force_generic_plan
+AS $$
+#variable_conflict use_column
+DECLARE
+  clock timestamptz := coalesce(moment, clock_timestamp());
+  told dramaturg.woken[];
+  rung text[];
+BEGIN
+  WITH asked AS (
+    SELECT w.*, dramaturg.later(coalesce(w.run_at, clock), w.delay) AS first_run
+    FROM json_to_recordset(wakes) AS w(
+      id uuid, domain text, queue text, job_type text, key text, payload json, owner text, priority smallint,
+      run_at timestamptz, delay double precision, once boolean, max_retries smallint, request_id text, trace text
+    )
+  ), written AS (
+    INSERT INTO dramaturg.job AS job (
+      id, domain, queue, job_type, key, owner, priority, payload, run_at, generation, revision, state, retries,
+      max_retries, failure_streak, attempt, stopping, request_id, trace, created_at, updated_at
+    )
+    SELECT
+      a.id, a.domain, a.queue, a.job_type, a.key, a.owner, a.priority, coalesce(a.payload, 'null'), a.first_run,
+      (extract(epoch FROM clock) * 1000000)::bigint, 1, 'queued', 0,
+      a.max_retries, 0, 0, false, a.request_id, a.trace, clock, clock
+    FROM asked a
+    ORDER BY a.id
+    ON CONFLICT (id) DO UPDATE SET
+      generation = job.generation + 1,
+      revision = job.revision + 1,
+      payload = excluded.payload,
+      owner = coalesce(job.owner, excluded.owner),
+      max_retries = excluded.max_retries,
+      request_id = excluded.request_id,
+      trace = excluded.trace,
+      updated_at = clock,
+      priority = CASE WHEN job.finished_at IS NULL THEN least(job.priority, excluded.priority) ELSE excluded.priority END,
+      run_at = CASE
+        WHEN job.state = 'quarantined' THEN job.run_at
+        WHEN job.finished_at IS NULL THEN least(job.run_at, excluded.run_at)
+        ELSE excluded.run_at
+      END,
+      cancel_requested_at = NULL,
+      state = CASE WHEN job.finished_at IS NULL THEN job.state ELSE 'queued' END,
+      finished_at = NULL,
+      retries = CASE WHEN job.finished_at IS NULL THEN job.retries ELSE 0 END,
+      last_error = CASE WHEN job.finished_at IS NULL THEN job.last_error END,
+      failure = CASE WHEN job.finished_at IS NULL THEN job.failure END,
+      failure_code = CASE WHEN job.finished_at IS NULL THEN job.failure_code END,
+      failure_streak = CASE WHEN job.finished_at IS NULL THEN job.failure_streak ELSE 0 END
+    WHERE job.id NOT IN (SELECT a.id FROM asked a WHERE a.once)
+    RETURNING job.id, job.queue, job.state, job.generation, job.run_at, job.revision
+  )
+  SELECT
+    array_agg(ROW(
+      w.id, w.state, w.generation, w.run_at, w.revision = 1, false, w.state = 'queued' AND w.run_at <= clock
+    )::dramaturg.woken),
+    array_agg(DISTINCT w.queue::text) FILTER (WHERE w.state = 'queued' AND w.run_at <= clock + interval '1 second')
+  INTO told, rung
+  FROM written w;
+
+  IF notify AND rung IS NOT NULL THEN
+    PERFORM pg_notify('dramaturg_wake', r) FROM unnest(rung) r;
+  END IF;
+  RETURN QUERY SELECT t.* FROM unnest(told) t;
+  IF coalesce(cardinality(told), 0) < json_array_length(wakes) THEN
+    RETURN QUERY
+    SELECT job.id, job.state, job.generation, job.run_at, false, true, job.state = 'queued' AND job.run_at <= clock
+    FROM json_to_recordset(wakes) AS a(id uuid, once boolean)
+    JOIN dramaturg.job ON job.id = a.id
+    WHERE a.once AND job.id NOT IN (SELECT t.id FROM unnest(told) t);
+  END IF;
+END
+$$;
+
+-- Raises where a text can't be a name; the rules are those of store/identity.py.
+CREATE FUNCTION dramaturg.check_name(field text, value text, longest integer) RETURNS void
+LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+  fault text;
+BEGIN
+  IF value IS NULL THEN
+    RETURN;
+  END IF;
+  fault := CASE
+    WHEN btrim(value, E' \t\n\r\f\u000b\u0085\u00a0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000') = ''
+      THEN 'is empty: give it at least one visible character'
+    WHEN char_length(value) > longest
+      THEN format('has %s characters; %s are allowed', char_length(value), longest)
+    WHEN value ~ '[\u0001-\u001f\u007f-\u009f]'
+      THEN 'holds a control character: remove it'
+    WHEN value IS NOT NFC NORMALIZED
+      THEN 'is not in Unicode''s normal form NFC: two spellings would be two jobs; normalize() it'
+  END;
+  IF fault IS NOT NULL THEN
+    RAISE EXCEPTION USING ERRCODE = 'DG001', MESSAGE = field || ' ' || fault;
+  END IF;
+END
+$$;
+
+-- Raises where a payload breaks the rules of store/payloads.py. jsonb spells 1e300 as a whole number of 301 digits, so
+-- every number beyond 64 bits is refused here.
+CREATE FUNCTION dramaturg.check_payload(payload jsonb) RETURNS void
+LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+  fault text := CASE
+    WHEN payload IS NULL
+      THEN 'is NULL: leave it out, or give JSON'
+    WHEN octet_length(payload::text) > 1048576
+      THEN 'has more than 1048576 bytes: store the data elsewhere and pass its id'
+    WHEN jsonb_path_exists(payload, 'strict $.**{64} ? (@.type() == "array" || @.type() == "object")')
+      THEN 'is nested more than 64 levels deep'
+    WHEN jsonb_path_exists(payload, 'strict $.** ? (@.type() == "number")
+        ? (@ >= 9223372036854775808 || @ < -9223372036854775808)')
+      THEN 'holds a number beyond 64 bits: pass it as a string'
+  END;
+BEGIN
+  IF fault IS NOT NULL THEN
+    RAISE EXCEPTION USING ERRCODE = 'DG001', MESSAGE = 'payload ' || fault;
+  END IF;
+END
+$$;
+
+-- A wake from any language, as part of the transaction that it is called in:
+--   SELECT dramaturg.wake('invoice.send', key => '7', payload => '{"invoice_id": 7}');
+-- What is left out comes from the type's policy. Refusals have SQLSTATE DG001.
+CREATE FUNCTION dramaturg.wake(
+  job_type    text,
+  key         text        DEFAULT NULL,
+  payload     jsonb       DEFAULT '{}',
+  run_at      timestamptz DEFAULT NULL,
+  delay       interval    DEFAULT '0',
+  queue       text        DEFAULT NULL,
+  domain      text        DEFAULT 'default',
+  owner       text        DEFAULT NULL,
+  priority    integer     DEFAULT NULL,
+  once        boolean     DEFAULT false,
+  max_retries integer     DEFAULT NULL,
+  request_id  text        DEFAULT NULL,
+  trace       text        DEFAULT NULL,
+  now         timestamptz DEFAULT NULL
+) RETURNS dramaturg.woken
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+#variable_conflict use_variable
+DECLARE
+  clock   timestamptz := coalesce(wake.now, clock_timestamp());
+  policy  json := (SELECT d.body FROM dramaturg.document d WHERE d.kind = 'policy' AND d.key = wake.job_type);
+  lane    text := coalesce(queue, policy ->> 'queue', 'default');
+  urgency integer := coalesce(priority, (policy ->> 'priority')::integer, 5);
+  most    integer := coalesce(max_retries, (policy ->> 'max_retries')::integer);
+  fault   text;
+  told    dramaturg.woken;
+BEGIN
+  PERFORM
+    dramaturg.check_name('job type', job_type, 128), dramaturg.check_name('queue', lane, 128),
+    dramaturg.check_name('domain', domain, 128), dramaturg.check_name('key', key, 512),
+    dramaturg.check_name('owner', owner, 256), dramaturg.check_name('request id', request_id, 256),
+    dramaturg.check_payload(payload);
+  fault := CASE
+    WHEN job_type IS NULL OR domain IS NULL
+      THEN 'job type and domain must not be NULL'
+    WHEN urgency NOT BETWEEN 1 AND 10
+      THEN 'priority must be a whole number from 1 to 10; the lower goes first'
+    WHEN most NOT BETWEEN 0 AND 100
+      THEN 'max_retries must be a whole number from 0 to 100, or left out for the type''s own'
+    WHEN delay < interval '0' OR run_at = '-infinity'
+      THEN 'delay must not be negative, nor run_at minus infinity: leave both out for a run at once'
+    WHEN once AND policy ->> 'keep_finished' = 'false'
+      THEN 'once can''t work for a job type that keeps no finished rows: keep them, or wake without once'
+  END;
+  IF fault IS NOT NULL THEN
+    RAISE EXCEPTION USING ERRCODE = 'DG001', MESSAGE = fault;
+  END IF;
+  SELECT w.* INTO told
+  FROM dramaturg.wake_rows(
+    json_build_array(json_build_object(
+      'id', CASE WHEN key IS NULL THEN dramaturg.new_id() ELSE dramaturg.job_id(domain, lane, job_type, key) END,
+      'domain', domain, 'queue', lane, 'job_type', job_type, 'key', key, 'payload', payload, 'owner', owner,
+      'priority', urgency, 'run_at', dramaturg.later(coalesce(run_at, clock) + coalesce(delay, '0'), 0), 'delay', 0,
+      'once', coalesce(once, false), 'max_retries', most, 'request_id', request_id, 'trace', trace
+    )), clock) w;
+  RETURN told;
+END
+$$;

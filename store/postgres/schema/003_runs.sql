@@ -1,0 +1,229 @@
+-- What workers do many times a second, as functions: a session plans them once, where a statement of this size takes
+-- 0.4 to 0.6 ms to plan each time, and prepared statements don't get through every pooler. Claim of fifty rows, server's
+-- time a row: 24 us against 35; swap: 33 against 43; of four rows: 25 against 55.
+--
+-- Each finds its rows one by one by their ids (LATERAL with a row lock is never flattened), in the order of the ids,
+-- passing by those that another transaction has locked. Written as a plain join, the planner once chose to read every
+-- due row: 10 ms instead of 1. The same is why hash and merge joins and sequential scans are off here.
+
+-- claims: an array of {id, lease_id, worker, seconds}, no id twice. Answers the rows that are now, or were already,
+-- held under the lease that the claim names; which may be the same row twice.
+CREATE FUNCTION dramaturg.claim_rows(claims json, moment timestamptz DEFAULT NULL) RETURNS SETOF dramaturg.job
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+SET lock_timeout = '10s'
+SET plan_cache_mode = force_generic_plan
+SET enable_hashjoin = off
+SET enable_mergejoin = off
+SET enable_seqscan = off
+AS $$
+#variable_conflict use_column
+DECLARE
+  clock timestamptz := coalesce(moment, clock_timestamp());
+  taken integer;
+BEGIN
+  RETURN QUERY
+  WITH asked AS (
+    SELECT * FROM json_to_recordset(claims) AS c(id uuid, lease_id uuid, worker text, seconds double precision)
+    ORDER BY id
+  ), locked AS (
+    SELECT a.*
+    FROM asked a CROSS JOIN LATERAL (
+      SELECT
+      FROM dramaturg.runnable r
+      WHERE r.id = a.id AND r.run_at <= clock
+        AND a.lease_id IS DISTINCT FROM r.ended_lease AND a.lease_id IS DISTINCT FROM r.finish_token
+      FOR NO KEY UPDATE OF r SKIP LOCKED
+    ) r
+  )
+  UPDATE dramaturg.job j SET
+    state = 'processing',
+    due_at = j.run_at,
+    run_at = 'infinity',
+    revision = j.revision + 1,
+    lease_id = l.lease_id,
+    attempt = j.attempt + 1,
+    leased_until = dramaturg.later(clock, l.seconds),
+    worker = l.worker,
+    stopping = false,
+    started_at = clock,
+    progress_percent = NULL,
+    progress_message = NULL,
+    updated_at = clock
+  FROM locked l
+  WHERE j.id = l.id
+  RETURNING j.*;
+
+  GET DIAGNOSTICS taken = ROW_COUNT;
+  IF taken < json_array_length(claims) THEN
+    RETURN QUERY
+    SELECT j.*
+    FROM json_to_recordset(claims) AS a(id uuid, lease_id uuid)
+    JOIN dramaturg.job j ON j.id = a.id AND j.lease_id = a.lease_id
+    WHERE j.state = 'processing';
+  END IF;
+END
+$$;
+
+-- renewals: an array of {id, lease_id, attempt, seconds, percent, message, stopping}, no id twice. Answers the held ones
+-- and whether a cancel stands. A row that is locked counts by what is committed of it.
+CREATE FUNCTION dramaturg.renew_rows(renewals json, moment timestamptz DEFAULT NULL)
+RETURNS TABLE (id uuid, cancelled boolean)
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+SET lock_timeout = '10s'
+SET plan_cache_mode = force_generic_plan
+SET enable_hashjoin = off
+SET enable_mergejoin = off
+SET enable_seqscan = off
+AS $$
+#variable_conflict use_column
+DECLARE
+  clock timestamptz := coalesce(moment, clock_timestamp());
+BEGIN
+  RETURN QUERY
+  WITH asked AS (
+    SELECT * FROM json_to_recordset(renewals) AS r(
+      id uuid, lease_id uuid, attempt integer, seconds double precision, percent smallint, message text, stopping boolean
+    )
+    ORDER BY id
+  ), locked AS (
+    SELECT a.*
+    FROM asked a CROSS JOIN LATERAL (
+      SELECT
+      FROM dramaturg.job j
+      WHERE j.id = a.id AND j.lease_id = a.lease_id AND j.attempt = a.attempt AND j.state = 'processing'
+      FOR NO KEY UPDATE SKIP LOCKED
+    ) j
+    WHERE a.seconds IS NOT NULL OR a.percent IS NOT NULL OR a.stopping
+  ), renewed AS (
+    UPDATE dramaturg.job j SET
+      leased_until = greatest(j.leased_until, dramaturg.later(clock, l.seconds)),
+      progress_percent = greatest(j.progress_percent, l.percent),
+      progress_message = CASE
+        WHEN l.percent >= coalesce(j.progress_percent, 0) THEN l.message ELSE j.progress_message
+      END,
+      revision = j.revision + (l.stopping AND NOT j.stopping)::integer,
+      updated_at = CASE WHEN l.stopping AND NOT j.stopping THEN clock ELSE j.updated_at END,
+      stopping = j.stopping OR l.stopping
+    FROM locked l
+    WHERE j.id = l.id
+    RETURNING j.id, j.cancel_requested_at IS NOT NULL AS cancelled
+  )
+  SELECT a.id, coalesce(r.cancelled, j.cancel_requested_at IS NOT NULL)
+  FROM asked a
+  LEFT JOIN renewed r ON r.id = a.id
+  LEFT JOIN dramaturg.job j
+    ON j.id = a.id AND j.lease_id = a.lease_id AND j.attempt = a.attempt AND j.state = 'processing'
+  WHERE r.id IS NOT NULL OR j.id IS NOT NULL;
+END
+$$;
+
+-- changes: an array as store/wire.py makes it, no id twice; entries: null, or an array of {job_id, kind, attempt, code,
+-- detail} of which those are kept whose row was written. Answers the rows that were written, and the SQLSTATE where the
+-- history was not. json_populate_record reads each `set` once; asking for its 29 columns one by one costs the same, and
+-- jsonb costs 3 us a row more and forgets how numbers were spelled.
+CREATE FUNCTION dramaturg.swap_rows(
+  changes json, entries json DEFAULT NULL, moment timestamptz DEFAULT NULL, OUT written uuid[], OUT unrecorded text
+)
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+SET lock_timeout = '5s'
+SET plan_cache_mode = force_generic_plan
+SET enable_hashjoin = off
+SET enable_mergejoin = off
+SET enable_seqscan = off
+AS $$
+#variable_conflict use_column
+DECLARE
+  clock timestamptz := coalesce(moment, clock_timestamp());
+  leaving uuid[];
+BEGIN
+  WITH asked AS (
+    SELECT * FROM json_to_recordset(changes) AS c(
+      id uuid, revision bigint, lapsed boolean, delete boolean, set json, stamps text[], run_in double precision,
+      run_at timestamptz, earliest boolean
+    )
+    ORDER BY id
+  ), locked AS (
+    SELECT a.id, a.delete, a.stamps, a.earliest, coalesce(a.run_at, dramaturg.later(clock, a.run_in)) AS own, j.new
+    FROM asked a CROSS JOIN LATERAL (
+      SELECT CASE WHEN a.delete IS NOT TRUE THEN json_populate_record(o, a.set) END AS new
+      FROM dramaturg.job o
+      WHERE o.id = a.id AND o.revision = a.revision AND (a.lapsed IS NOT TRUE OR o.leased_until < clock)
+      FOR NO KEY UPDATE SKIP LOCKED
+    ) j
+  ), changed AS (
+    UPDATE dramaturg.job j SET
+      owner = (l.new).owner,
+      priority = (l.new).priority,
+      payload = (l.new).payload,
+      run_at = CASE
+        WHEN l.own IS NULL THEN j.run_at
+        WHEN l.earliest THEN least(j.run_at, l.own)
+        ELSE l.own
+      END,
+      generation = (l.new).generation,
+      revision = j.revision + 1,
+      state = (l.new).state,
+      retries = (l.new).retries,
+      max_retries = (l.new).max_retries,
+      checkpoint = (l.new).checkpoint,
+      checkpoint_generation = (l.new).checkpoint_generation,
+      due_at = (l.new).due_at,
+      held_at = CASE WHEN 'held_at' = ANY (l.stamps) THEN clock ELSE (l.new).held_at END,
+      last_error = (l.new).last_error,
+      failure = (l.new).failure,
+      failure_code = (l.new).failure_code,
+      failure_streak = (l.new).failure_streak,
+      lease_id = (l.new).lease_id,
+      ended_lease = (l.new).ended_lease,
+      attempt = (l.new).attempt,
+      leased_until = (l.new).leased_until,
+      worker = (l.new).worker,
+      stopping = (l.new).stopping,
+      cancel_requested_at = CASE
+        WHEN 'cancel_requested_at' = ANY (l.stamps) THEN clock ELSE (l.new).cancel_requested_at
+      END,
+      progress_percent = (l.new).progress_percent,
+      progress_message = (l.new).progress_message,
+      result = (l.new).result,
+      finish_token = (l.new).finish_token,
+      request_id = (l.new).request_id,
+      trace = (l.new).trace,
+      started_at = CASE WHEN 'started_at' = ANY (l.stamps) THEN clock ELSE (l.new).started_at END,
+      finished_at = CASE WHEN 'finished_at' = ANY (l.stamps) THEN clock ELSE (l.new).finished_at END,
+      updated_at = clock
+    FROM locked l
+    WHERE j.id = l.id AND l.delete IS NOT TRUE
+    RETURNING j.id
+  )
+  SELECT array(SELECT c.id FROM changed c), array(SELECT l.id FROM locked l WHERE l.delete)
+  INTO written, leaving;
+
+  IF entries IS NOT NULL THEN
+    BEGIN
+      INSERT INTO dramaturg.history (job_id, at, kind, attempt, code, detail)
+      SELECT e.job_id, clock, e.kind, e.attempt, e.code, coalesce(e.detail, '{}')
+      FROM json_to_recordset(entries) AS e(job_id uuid, kind text, attempt integer, code text, detail json)
+      WHERE e.job_id = ANY (written);
+      -- The newest fifty of each are kept (store/job.py).
+      DELETE FROM dramaturg.history h
+      USING (
+        SELECT w.id, (
+          SELECT k.id FROM dramaturg.history k WHERE k.job_id = w.id ORDER BY k.id DESC OFFSET 50 LIMIT 1
+        ) AS last
+        FROM unnest(written) AS w(id)
+      ) full_ones
+      WHERE h.job_id = full_ones.id AND h.id <= full_ones.last;
+    EXCEPTION WHEN OTHERS THEN
+      unrecorded := SQLSTATE;
+    END;
+  END IF;
+
+  IF leaving <> '{}' THEN
+    DELETE FROM dramaturg.job j WHERE j.id = ANY (leaving);
+    written := written || leaving;
+  END IF;
+END
+$$;

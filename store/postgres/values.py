@@ -1,0 +1,126 @@
+"""How values travel: ids and JSON as text, moments in UTC with ``infinity`` as PARKED.
+
+All of it hangs on a cursor of ours, so that a caller's own connection keeps its adapters, row factory and settings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, LiteralString, TypeVar, cast
+
+import psycopg
+from psycopg.adapt import AdaptersMap, Buffer, Dumper, Loader
+from psycopg.cursor import Cursor
+from psycopg.pq import Format
+from psycopg.rows import tuple_row
+from psycopg.types.datetime import DatetimeDumper, TimestamptzLoader
+from psycopg.types.string import TextBinaryLoader, TextLoader
+
+from store.clock import PARKED
+from store.job import COLUMNS, Job
+
+_UUID_COLUMNS: Final = frozenset({"id", "lease_id", "ended_lease", "finish_token"})
+
+#: A job's columns, for statements that call the row ``job``. The server spells ids: that is half the cost of doing it
+#: here.
+JOB: Final = ", ".join(f"job.{name}::text" if name in _UUID_COLUMNS else f"job.{name}" for name in COLUMNS)
+
+_EPOCH: Final = datetime(2000, 1, 1, tzinfo=UTC)
+_NEVER: Final = 2**63 - 1
+
+Row = TypeVar("Row")
+
+
+class _Moment(Loader):
+    """Eight bytes of microseconds since 2000. Years that Python can't say are PARKED, or the first moment of all."""
+
+    format = Format.BINARY
+
+    def load(self, data: Buffer) -> datetime:
+        micros = int.from_bytes(data, "big", signed=True)
+        if micros == _NEVER:
+            return PARKED
+        try:
+            return _EPOCH + timedelta(microseconds=micros)
+        except OverflowError:
+            return PARKED if micros > 0 else datetime.min.replace(tzinfo=UTC)
+
+
+class _MomentText(TimestamptzLoader):
+    """The same from text, for statements of callers."""
+
+    def load(self, data: Buffer) -> datetime:
+        if bytes(data) == b"infinity":
+            return PARKED
+        return super().load(data).astimezone(UTC)
+
+
+class _MomentDumper(DatetimeDumper):
+    """PARKED is ``infinity``."""
+
+    def dump(self, obj: datetime) -> Buffer | None:
+        return b"infinity" if obj == PARKED else super().dump(obj)
+
+    def upgrade(self, obj: datetime, format: Any) -> Dumper:
+        return self if obj.tzinfo else super().upgrade(obj, format)
+
+
+def _adapters() -> AdaptersMap:
+    adapters = AdaptersMap(psycopg.adapters)
+    adapters.register_loader("timestamptz", _Moment)
+    adapters.register_loader("timestamptz", _MomentText)
+    adapters.register_dumper(datetime, _MomentDumper)
+    for name in ("json", "jsonb", "uuid"):
+        adapters.register_loader(name, TextLoader)
+    adapters.register_loader("json", TextBinaryLoader)
+    return adapters
+
+
+_ADAPTERS: Final = _adapters()
+
+
+class _Cursor(Cursor[Any]):
+    """A cursor that knows nothing of its connection's adapters and row factory."""
+
+    @property
+    def adapters(self) -> AdaptersMap:
+        return _ADAPTERS
+
+
+def rows(
+    connection: psycopg.Connection[Any], statement: str, parameters: Mapping[str, Any] | None = None
+) -> list[tuple[Any, ...]]:
+    """All rows of one statement of ours. Nothing is prepared in the server's session."""
+    return _fetch(connection, statement, parameters, tuple, binary=True)
+
+
+def jobs(connection: psycopg.Connection[Any], statement: str, parameters: Mapping[str, Any]) -> list[Job]:
+    """The rows of a statement that answers ``JOB``."""
+    return _fetch(connection, statement, parameters, Job._make, binary=True)
+
+
+def plain_rows(
+    connection: psycopg.Connection[Any], statement: str, parameters: Mapping[str, Any] | None
+) -> list[tuple[Any, ...]]:
+    """All rows of a statement of a caller's; text, as not every type has a binary form that psycopg reads."""
+    return _fetch(connection, statement, parameters, tuple, binary=False)
+
+
+def _fetch(
+    connection: psycopg.Connection[Any],
+    statement: str,
+    parameters: Mapping[str, Any] | None,
+    make: Callable[[Sequence[Any]], Row],
+    *,
+    binary: bool,
+) -> list[Row]:
+    factory = tuple_row if make is tuple else lambda _: make
+    with _Cursor(connection, row_factory=cast(Any, factory)) as cursor:
+        cursor.execute(cast(LiteralString, statement), parameters, prepare=False, binary=binary)
+        return cursor.fetchall() if cursor.description is not None else []
+
+
+def spelled(moment: datetime) -> str:
+    """A moment inside JSON, read alike under every session's settings."""
+    return "infinity" if moment == PARKED else moment.isoformat()

@@ -1,0 +1,165 @@
+"""The verbs of the store contract on SQLite."""
+
+from __future__ import annotations
+
+import builtins
+import sqlite3
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Any, Final
+
+from store import clock, migrations
+from store.contract import Change, Claimed, Document, Due, Renewal, Renewed, Term, Woken
+from store.errors import Refused
+from store.events import Claim, Wake
+from store.filters import Filter, Order, Tally
+from store.job import Job, Recorded
+from store.migrations import Subject
+from store.sqlite import claims, documents, finding, lanes, migrating, place, swaps, wakes
+from store.sqlite.changes import Changes
+from store.sqlite.connections import Connections
+from store.sqlite.rows import now_or
+from store.sqlite.transaction import Transaction, adopt
+
+_OLDEST: Final = (3, 38, 0)
+
+
+class SqliteStore:
+    """One file. Safe between threads and processes of one machine, and over forks; see ``contract.Store``."""
+
+    dialect = "sqlite"
+
+    #: SQLite has one writer at a time: nobody ever meets a row that is locked, so nothing is answered ``held``.
+    gaps: frozenset[str] = frozenset({"row_locks"})
+
+    def __init__(self, url: str, *, patience: float = 10.0) -> None:
+        """``patience``: seconds to wait for others' locks. Opens nothing. Raises UsageError and Refused."""
+        if sqlite3.sqlite_version_info < _OLDEST:
+            raise Refused(
+                f"this Python has SQLite {sqlite3.sqlite_version}, and 3.38 is the oldest that will do: "
+                "use a newer Python, or another store"
+            )
+        self._patience = patience
+        self._connections = Connections(place.path_of(url), patience=patience)
+
+    # --- the hot path
+
+    def wake(
+        self, wakes_: Sequence[Wake], *, now: datetime | None = None, notify: bool = True
+    ) -> builtins.list[Woken]:  # fmt: skip
+        """As the contract says. Whoever waits for changes sees any commit, so ``notify`` makes no difference."""
+        if not wakes_:
+            return []
+        return self._connections.write(lambda cursor: wakes.wake(cursor, wakes_, now_or(now)))
+
+    def due(
+        self, *, limit: int = 100, after: Mapping[str, Due] | None = None, now: datetime | None = None
+    ) -> builtins.list[Due]:  # fmt: skip
+        """As the contract says; a few short statements on one snapshot rather than one long one."""
+        return self._connections.read(lambda cursor: lanes.due(cursor, limit, after, clock.micros(now_or(now))))
+
+    def claim(self, claims_: Sequence[Claim], *, now: datetime | None = None) -> builtins.list[Claimed]:
+        """As the contract says; ``held`` never comes, see ``gaps``."""
+        if not claims_:
+            return []
+        return self._connections.write(lambda cursor: claims.claim(cursor, claims_, now_or(now)))
+
+    def renew(self, renewals: Sequence[Renewal], *, now: datetime | None = None) -> builtins.list[Renewed]:
+        """As the contract says; a batch that only looks takes no write lock."""
+        if not renewals:
+            return []
+        run = self._connections.write if any(map(claims.writes, renewals)) else self._connections.read
+        return run(lambda cursor: claims.renew(cursor, renewals, now_or(now)))
+
+    def swap(self, changes: Sequence[Change], *, now: datetime | None = None) -> builtins.list[bool]:
+        """As the contract says."""
+        if not changes:
+            return []
+        return self._connections.write(lambda cursor: swaps.swap(cursor, changes, now_or(now)))
+
+    # --- reading and operating
+
+    def read(self, ids: Sequence[str]) -> builtins.list[Job | None]:
+        """As the contract says."""
+        return self._connections.read(lambda cursor: finding.read(cursor, ids)) if ids else []
+
+    def find(
+        self, filter: Filter, *, order: Order = "id", descending: bool = False, limit: int = 100,
+        now: datetime | None = None,
+    ) -> builtins.list[Job]:  # fmt: skip
+        """As the contract says."""
+        return self._connections.read(
+            lambda cursor: finding.find(cursor, filter, order, descending, limit, clock.micros(now_or(now)))
+        )
+
+    def tally(self, filter: Filter, *, now: datetime | None = None) -> builtins.list[Tally]:
+        """As the contract says."""
+        return self._connections.read(lambda cursor: finding.tally(cursor, filter, clock.micros(now_or(now))))
+
+    def history(self, job_id: str, *, limit: int = 50) -> builtins.list[Recorded]:
+        """As the contract says."""
+        return self._connections.read(lambda cursor: finding.history(cursor, job_id, limit))
+
+    # --- documents and terms
+
+    def get(self, kind: str, key: str) -> Document | None:
+        """As the contract says."""
+        return self._connections.read(lambda cursor: documents.get(cursor, kind, key))
+
+    def list(self, kind: str) -> builtins.list[Document]:
+        """As the contract says."""
+        return self._connections.read(lambda cursor: documents.list_(cursor, kind))
+
+    def put(self, document: Document, *, now: datetime | None = None) -> bool:
+        """As the contract says."""
+        return self._connections.write(lambda cursor: documents.put(cursor, document, now_or(now)))
+
+    def lead(self, name: str, holder: str, seconds: float, *, grace: float = 0, now: datetime | None = None) -> Term:
+        """As the contract says."""
+        return self._connections.write(lambda cursor: documents.lead(cursor, name, holder, seconds, grace, now_or(now)))
+
+    def resign(self, name: str, holder: str, *, now: datetime | None = None) -> None:
+        """As the contract says."""
+        self._connections.write(lambda cursor: documents.resign(cursor, name, holder, now_or(now)))
+
+    # --- transactions, changes, care
+
+    @contextmanager
+    def transaction(self) -> Iterator[Transaction]:
+        """As the contract says. It holds the one write lock of the database: keep it short."""
+        with self._connections.transaction() as connection:
+            transaction = Transaction(connection, self._connections)
+            try:
+                yield transaction
+            finally:
+                transaction.end()
+
+    def adopt(self, connection: Any) -> Transaction:
+        """As the contract says; the connection must be one to this store's file (else Refused)."""
+        return adopt(connection, self._connections)
+
+    def changes(self) -> Changes:
+        """As the contract says; a commit by this process counts too."""
+        return Changes(Connections(self._connections.path, patience=self._patience))
+
+    def migrate(self, subjects: Sequence[Subject] = ()) -> int:
+        """As the contract says; makes the file and its directory where they are missing."""
+        wanted, count = migrating.known(subjects), 0
+        while self._connections.write(lambda cursor: migrating.apply_next(cursor, wanted), create=True):
+            count += 1
+        return count
+
+    def check_schema(self, subjects: Sequence[Subject] = ()) -> None:
+        """As the contract says."""
+        there = place.file_id(self._connections.path) is not None
+        migrations.refuse_missing(migrating.known(subjects), self._connections.read(migrating.applied) if there else [])
+
+    def ping(self) -> datetime:
+        """As the contract says."""
+        self._connections.read(lambda cursor: cursor.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone())
+        return now_or(None)
+
+    def close(self) -> None:
+        """As the contract says."""
+        self._connections.close()

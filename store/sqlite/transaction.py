@@ -1,0 +1,131 @@
+"""The verbs that work inside a transaction: one of ours, or a caller's own."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from store.contract import Change, Document, Woken
+from store.errors import Refused, UsageError
+from store.events import Wake
+from store.sqlite import documents, place, swaps, wakes
+from store.sqlite.connections import Connections
+from store.sqlite.errors import Raised, failure
+from store.sqlite.rows import now_or
+
+T = TypeVar("T")
+
+
+class Transaction:
+    """What ``Tx`` of the contract asks for. Nothing here commits or rolls back more than a part of its own."""
+
+    def __init__(self, connection: sqlite3.Connection, connections: Connections) -> None:
+        self._connection: Final = connection
+        self._path: Final = connections.path
+        self._process: Final = os.getpid()
+        self._ended = False
+
+    def wake(self, wakes_: Sequence[Wake], *, now: datetime | None = None) -> list[Woken]:
+        """As ``Store.wake``, as part of this transaction."""
+        return self._part(lambda cursor: wakes.wake(cursor, wakes_, now_or(now))) if wakes_ else []
+
+    def swap(self, changes: Sequence[Change], *, now: datetime | None = None) -> list[bool]:
+        """As ``Store.swap``, as part of this transaction."""
+        return self._part(lambda cursor: swaps.swap(cursor, changes, now_or(now))) if changes else []
+
+    def put(self, document: Document, *, now: datetime | None = None) -> bool:
+        """As ``Store.put``, as part of this transaction."""
+        return self._part(lambda cursor: documents.put(cursor, document, now_or(now)))
+
+    def execute(self, statement: str, parameters: Mapping[str, Any] | None = None) -> list[tuple[Any, ...]]:
+        """Run one statement with ``:name`` parameters; answers all its rows. Raises StoreUnavailable and Refused."""
+        cursor = self._cursor()
+        try:
+            return cursor.execute(statement, parameters or {}).fetchall()
+        except Raised as error:
+            raise failure(error, self._path) from None
+
+    def end(self) -> None:
+        """Refuse whatever comes now: the connection is somebody else's again."""
+        self._ended = True
+
+    def belongs_to(self, connections: Connections) -> bool:
+        """Whether it is a transaction on the file of ``connections``."""
+        return self._path == connections.path
+
+    def _part(self, work: Callable[[sqlite3.Cursor], T]) -> T:
+        """``work``, all of it or nothing, even where the caller catches what it raises and commits."""
+        cursor = self._cursor()
+        try:
+            if not self._connection.in_transaction:
+                _begin(cursor)
+            cursor.execute("SAVEPOINT dramaturg_part")
+            try:
+                answer = work(cursor)
+            except BaseException:
+                if self._connection.in_transaction:
+                    cursor.execute("ROLLBACK TO dramaturg_part")
+                    cursor.execute("RELEASE dramaturg_part")
+                raise
+            cursor.execute("RELEASE dramaturg_part")
+        except Raised as error:
+            raise failure(error, self._path) from None
+        return answer
+
+    def _cursor(self) -> sqlite3.Cursor:
+        """A cursor of our own, whatever the caller's connection makes of rows."""
+        if self._ended:
+            raise UsageError("this transaction has ended: work with it inside its block")
+        if os.getpid() != self._process:
+            raise UsageError("a transaction can't be used on both sides of a fork: fork before or after it")
+        cursor = sqlite3.Cursor(self._connection)
+        cursor.row_factory = None
+        return cursor
+
+
+def adopt(connection: Any, connections: Connections) -> Transaction:
+    """The transaction that a caller's own ``connection`` is in, or is about to begin. Raises as ``Store.adopt``."""
+    if isinstance(connection, Transaction):
+        if not connection.belongs_to(connections):
+            raise UsageError("that is a transaction of another store: wake through the store that it belongs to")
+        return connection
+    if not isinstance(connection, sqlite3.Connection):
+        raise UsageError(
+            f"a SQLite store can wake in a sqlite3.Connection or in its own transaction, not in a "
+            f"{type(connection).__module__}.{type(connection).__qualname__}"
+        )
+    cursor = sqlite3.Cursor(connection)
+    cursor.row_factory = None
+    try:
+        # A pragma and no SELECT: that would make a reader of a transaction that has to write.
+        files = [row[2] for row in cursor.execute("PRAGMA database_list") if row[1] in ("main", b"main")]
+    except sqlite3.ProgrammingError:
+        raise UsageError("that sqlite3.Connection is closed, or was made in another thread") from None
+    if not connection.in_transaction and not _begins_by_itself(connection):
+        raise UsageError(
+            "that sqlite3.Connection commits every statement by itself (isolation_level=None): "
+            "begin a transaction first, with BEGIN IMMEDIATE"
+        )
+    main = os.fsdecode(files[0]) if files and files[0] else ""
+    if not main or place.file_id(connections.path) != place.file_id(Path(main)):
+        raise Refused(
+            f"that sqlite3.Connection is not one to {connections.path}: what it wakes would never run; "
+            "connect it to that file"
+        )
+    return Transaction(connection, connections)
+
+
+def _begin(cursor: sqlite3.Cursor) -> None:
+    """What the driver does by itself before an INSERT, and not before a savepoint."""
+    if not _begins_by_itself(cursor.connection):
+        raise UsageError("the transaction was ended by a statement inside it: begin another, and adopt it")
+    cursor.execute(f"BEGIN {cursor.connection.isolation_level}")
+
+
+def _begins_by_itself(connection: sqlite3.Connection) -> bool:
+    """The driver begins a transaction before the first INSERT; 3.12's ``autocommit=True`` switches that off."""
+    return connection.isolation_level is not None and getattr(connection, "autocommit", None) is not True

@@ -1,0 +1,239 @@
+"""Which rows: filters, order, pages and counts, against the same asked of plain Python."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from datetime import datetime
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from store import identity
+from store.clock import PARKED
+from store.contract import Store
+from store.filters import Filter, Order, Tally
+from store.job import Job
+from tests.contract import rows
+from tests.contract.acts import read
+from tests.contract.adapters import Adapter
+from tests.contract.rows import NOW, TYPE, later, row, wake
+
+DOMAINS = ("default", "Default", "ä")
+QUEUES = ("default", "high")
+TYPES = (TYPE, "test.other")
+KEYS = ("k1", "k2", "k3", "%", "_")
+
+
+def phase_of(job: Job, now: datetime) -> str:
+    """The state, with ``queued`` told apart."""
+    if job.state != "queued":
+        return job.state
+    return "parked" if job.run_at == PARKED else "ready" if job.run_at <= now else "scheduled"
+
+
+def matches(job: Job, asked: Filter, now: datetime) -> bool:
+    """What the words of Filter say."""
+    plain = ("domain", "queue", "job_type", "key", "owner", "failure_code")
+    return (
+        all(getattr(asked, name) in (None, getattr(job, name)) for name in plain)
+        and (asked.ids is None or job.id in asked.ids)
+        and (asked.states is None or job.state in asked.states)
+        and asked.phase in (None, phase_of(job, now))
+        and (asked.lapsed is None or (job.leased_until is not None and asked.lapsed == (job.leased_until < now)))
+        and (asked.created_before is None or job.created_at < asked.created_before)
+        and (asked.run_before is None or job.run_at < asked.run_before)
+        and (asked.finished_before is None or (job.finished_at is not None and job.finished_at < asked.finished_before))
+        and (asked.after_id is None or job.id > asked.after_id)
+    )
+
+
+@st.composite
+def crowds(draw: st.DrawFn) -> list[Job]:
+    """Rows of few names, so that filters find some of them."""
+    identities = st.tuples(*map(st.sampled_from, (DOMAINS, QUEUES, TYPES, KEYS)))
+    jobs = []
+    for domain, queue, job_type, key in draw(st.lists(identities, max_size=20, unique=True)):
+        state = draw(st.sampled_from(rows.STATES))
+        changes: dict[str, Any] = {"domain": domain, "queue": queue, "job_type": job_type, "key": key}
+        changes |= {
+            "owner": draw(st.sampled_from([None, "o1", "o2"])),
+            "priority": draw(st.integers(1, 3)),
+            "created_at": draw(rows.moments(future=False)),
+            "updated_at": draw(rows.moments(future=False)),
+            "failure_code": draw(st.sampled_from([None, "broken", "worker_lost"])),
+        }
+        if state == "queued":
+            changes["run_at"] = draw(rows.moments() | st.just(PARKED))
+        if state == "processing":
+            changes["leased_until"] = draw(rows.moments())
+        if state in ("completed", "failed", "cancelled"):
+            changes["finished_at"] = draw(rows.moments(future=False))
+        jobs.append(row(state, **changes))
+    return jobs
+
+
+def filters(jobs: list[Job]) -> st.SearchStrategy[Filter]:
+    """Filters of one, two or more fields, mostly about rows that are there."""
+    ids = st.sampled_from([*(job.id for job in jobs), identity.job_id("no", "such", "job", "here")])
+    fields = {
+        "ids": st.lists(ids, max_size=5),
+        "domain": st.sampled_from(DOMAINS),
+        "queue": st.sampled_from(QUEUES),
+        "job_type": st.sampled_from(TYPES),
+        "key": st.sampled_from(KEYS),
+        "owner": st.sampled_from(["o1", "o2", "o3"]),
+        "states": st.lists(st.sampled_from(rows.STATES), max_size=3),
+        "phase": st.sampled_from(["ready", "scheduled", "parked"]),
+        "lapsed": st.just(True),
+        "failure_code": st.sampled_from(["broken", "worker_lost"]),
+        "created_before": rows.moments(),
+        "run_before": rows.moments() | st.just(PARKED),
+        "finished_before": rows.moments(),
+        "after_id": ids,
+    }
+    return st.fixed_dictionaries({}, optional=fields).map(lambda given_: Filter(**given_)) | st.sampled_from(
+        sorted(fields)
+    ).flatmap(lambda name: fields[name].map(lambda value: Filter(**{name: value})))
+
+
+def counted(jobs: list[Job], now: datetime) -> list[Tally]:
+    """The counts of these rows."""
+    groups = defaultdict(list)
+    for job in jobs:
+        groups[job.domain, job.queue, job.job_type].append(job)
+    phases = ("ready", "scheduled", "parked", "processing", "completed", "failed", "cancelled", "quarantined")
+    return [
+        Tally(
+            *names,
+            *(sum(phase_of(job, now) == phase for job in group) for phase in phases),
+            oldest_ready=min((job.run_at for job in group if phase_of(job, now) == "ready"), default=None),
+        )
+        for names, group in sorted(groups.items())
+    ]
+
+
+ANY = settings(
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], print_blob=True
+)
+
+
+@ANY
+@given(st.data())
+def test_find_and_tally_answer_what_the_filter_says(store: Store, adapter: Adapter, data: st.DataObject) -> None:
+    jobs = data.draw(crowds())
+    adapter.plant(store, jobs)
+
+    for asked in data.draw(st.lists(filters(jobs), min_size=8, max_size=8)):
+        expected = sorted((job for job in jobs if matches(job, asked, NOW)), key=lambda job: job.id)
+        assert store.find(asked, now=NOW) == expected
+        assert store.tally(asked, now=NOW) == counted(expected, NOW)
+
+
+@ANY
+@given(jobs=crowds(), size=st.integers(1, 4))
+def test_pages_by_id_name_every_row_once(store: Store, adapter: Adapter, jobs: list[Job], size: int) -> None:
+    adapter.plant(store, jobs)
+    expected = sorted(job.id for job in jobs if job.queue == "high")
+
+    found: list[Job] = []
+    while page := store.find(Filter(queue="high", after_id=found[-1].id if found else None), limit=size, now=NOW):
+        found += page
+
+    assert [job.id for job in found] == expected
+    last = store.find(Filter(queue="high"), descending=True, limit=size, now=NOW)
+    assert [job.id for job in last] == expected[::-1][:size]
+
+
+@pytest.mark.parametrize("descending", [False, True])
+@pytest.mark.parametrize("order", ["id", "claim", "created", "updated"])
+def test_rows_come_in_the_order_asked(store: Store, adapter: Adapter, order: Order, descending: bool) -> None:
+    jobs = [
+        row(
+            key=str(number),
+            priority=1 + number % 3,
+            run_at=PARKED if number % 5 == 4 else later(number * 7 % 4),
+            created_at=later(-1000 - number * 11 % 30),
+            updated_at=later(-number * 17 % 30),
+        )
+        for number in range(30)
+    ]
+    adapter.plant(store, jobs)
+    keys = {
+        "id": lambda job: job.id,
+        "claim": lambda job: (job.priority, job.run_at, job.id),
+        "created": lambda job: job.created_at,
+        "updated": lambda job: job.updated_at,
+    }
+
+    found = store.find(Filter(domain="default"), order=order, descending=descending, limit=12, now=NOW)
+
+    assert found == sorted(jobs, key=keys[order], reverse=descending)[:12]  # type: ignore[arg-type]
+
+
+def test_an_empty_list_matches_nothing(store: Store) -> None:
+    store.wake([wake()], now=NOW)
+
+    for asked in (Filter(ids=[]), Filter(states=()), Filter(ids=[], domain="default")):
+        assert store.find(asked, now=NOW) == []
+        assert store.tally(asked, now=NOW) == []
+
+
+def test_every_row_is_found_where_nothing_is_asked(store: Store) -> None:
+    store.wake([wake(str(number)) for number in range(5)], now=NOW)
+
+    assert len(store.find(Filter(), now=NOW)) == 5
+    assert len(store.find(Filter(), limit=3, now=NOW)) == 3
+
+
+@pytest.mark.parametrize("lapsed", [True, False])
+def test_running_rows_are_told_apart_by_whether_their_lease_has_lapsed(
+    store: Store, adapter: Adapter, lapsed: bool
+) -> None:
+    ends = (-5, -0.000001, 0, 0.000001, 5)
+    adapter.plant(store, [row("processing", key=str(end), leased_until=later(end)) for end in ends])
+
+    found = store.find(Filter(states=["processing"], lapsed=lapsed), now=NOW)
+
+    assert sorted(float(job.key or "") for job in found) == [end for end in ends if (end < 0) == lapsed]
+
+
+def test_phases_and_lapses_are_seen_by_the_databases_clock(store: Store) -> None:
+    store.wake([wake("ready"), wake("scheduled", delay=3600), wake("parked", run_at=PARKED)])
+
+    for phase in ("ready", "scheduled", "parked"):
+        assert [job.key for job in store.find(Filter(phase=phase))] == [phase]  # type: ignore[arg-type]
+    [tally] = store.tally(Filter())
+    assert (tally.ready, tally.scheduled, tally.parked) == (1, 1, 1)
+    assert tally.oldest_ready == read(store, wake("ready").id).run_at
+    assert store.find(Filter(lapsed=True)) == []
+
+
+@pytest.mark.parametrize("text", ["%", "_", "a'b", 'a"b', "\\", "K", "k ", "'; --", "%(x)s", ":x", "?"])
+@pytest.mark.parametrize("field", ["domain", "queue", "job_type", "key", "owner", "failure_code"])
+def test_a_text_is_compared_as_it_is_and_never_read_as_a_pattern(
+    store: Store, adapter: Adapter, field: str, text: str
+) -> None:
+    adapter.plant(store, [row(key="k", domain="k", queue="k", job_type="k", owner="k", failure_code="k")])
+
+    assert store.find(Filter(**{field: text}), now=NOW) == []
+    assert len(store.find(Filter(**{field: "k"}), now=NOW)) == 1
+
+
+def test_rows_are_read_in_the_order_asked_with_none_for_what_is_not_there(store: Store) -> None:
+    ids = [woken.id for woken in store.wake([wake(str(number)) for number in range(200)], now=NOW)]
+    asked = [*ids[::-1], identity.new_id(), ids[5], ids[5]]
+
+    found = store.read(asked)
+
+    assert [job.id if job else None for job in found] == [*ids[::-1], None, ids[5], ids[5]]
+    assert store.read([]) == []
+
+
+def test_ten_thousand_ids_can_be_asked_for(store: Store) -> None:
+    store.wake([wake()], now=NOW)
+    ids = [identity.new_id() for _ in range(10_000)]
+
+    assert [job for job in store.read([*ids, wake().id]) if job] == [read(store, wake().id)]
+    assert store.find(Filter(ids=[*ids, wake().id]), now=NOW) == [read(store, wake().id)]

@@ -1,0 +1,45 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import dramatiq
+import pytest
+from pydantic import SecretStr
+
+from middleware.broker import Broker
+from middleware.build import build_broker
+from middleware.settings import WorkerSettings
+from scheduler.reconcile import declare_shift
+from store.settings import StoreSettings
+
+
+@pytest.fixture
+def working_broker(tmp_path: Path, valkey_url: str) -> Iterator[Broker]:
+    """A broker on a real Valkey and a SQLite store, with the scheduler's shift declared."""
+    made = build_broker(
+        StoreSettings(
+            home=tmp_path, db_url=SecretStr(f"sqlite:///{tmp_path}/jobs.db"), valkey_url=SecretStr(valkey_url)
+        ),
+        WorkerSettings(concurrency=4, lease_seconds=5),
+    )
+    made.runtime.store.migrate()
+    declare_shift(made)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def start_worker(working_broker: Broker) -> Iterator[Callable[[], dramatiq.Worker]]:
+    """Starts a worker in this process; it is stopped at the end."""
+    started: list[dramatiq.Worker] = []
+
+    def start() -> dramatiq.Worker:
+        worker = dramatiq.Worker(working_broker, worker_timeout=100)
+        worker.start()
+        started.append(worker)
+        return worker
+
+    yield start
+    for worker in started:
+        worker.stop()
