@@ -122,6 +122,8 @@ def job(job_type: str, *, payload: Any = None, key: str | None = None, **options
     """
 
     def decorate(function: Any) -> JobActor[Any, Any]:
+        if (periodic := options.get("periodic")) is not None:
+            options["periodic"] = cron(str(periodic))  # refuses what can never fire
         kind = payload if payload is not None else (Tick if options.get("periodic") is not None else Payload)
         return declare(broker(), function, job_type, kind, key, dict(options))
 

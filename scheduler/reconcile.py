@@ -13,12 +13,12 @@ from typing import Final
 
 import dramatiq
 from dramatiq.middleware import Interrupt
-from periodiq import cron
 
 from middleware import logs
 from middleware.broker import SCHEDULER_ACTOR, SCHEDULER_QUEUE, Broker
 from middleware.runtime import WATERMARK, Runtime
 from scheduler.recurring import Recurring
+from scheduler.ticks import cron
 from store import clock
 from store.contract import Due, Signal, Term
 from store.errors import DramaturgError, StoreUnavailable, ValkeyUnavailable

@@ -1,7 +1,9 @@
 """The statements on our own tables, written once, and how the two dialects spell them.
 
 In a statement ``{our}`` stands before the name of a table, ``{now}`` is the database's clock, ``{lock}`` keeps the row
-of ``p`` for this transaction (a write transaction of SQLite keeps all), and ``:name`` is a parameter.
+of ``p`` for this transaction (a write transaction of SQLite keeps all), and ``:name`` is a parameter. ``{tracked}``
+holds SQLite to the index of tracked proposals: without statistics it takes the one of all proposals of a repository,
+and reads every closed one on the way. The condition on the state must then be the index's own, word for word.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ class Dialect(NamedTuple):
     our: str
     now: str
     lock: str
+    tracked: str
     parameter: str
     moment: Callable[[Any], datetime]  # what a column of time holds -> aware, in UTC
 
@@ -38,6 +41,7 @@ _DIALECTS = {
         now="(CAST(strftime('%s', 'now') AS INTEGER) * 1000000"
         " + CAST(substr(strftime('%f', 'now'), 4, 3) AS INTEGER) * 1000)",
         lock="",
+        tracked="INDEXED BY dramaturg_proposal_tracked",
         parameter=r":\1",
         moment=clock.from_micros,
     ),
@@ -45,6 +49,7 @@ _DIALECTS = {
         our="dramaturg.",
         now="now()",
         lock="FOR UPDATE OF p",
+        tracked="",
         parameter=r"%(\1)s",
         moment=lambda value: value.astimezone(UTC),
     ),
@@ -62,7 +67,7 @@ def dialect_of(name: str) -> Dialect:
 def spelled(dialect: Dialect, statement: str) -> str:
     """``statement`` as this dialect spells it."""
     text = re.sub(r":([a-z_]+)", dialect.parameter, statement)
-    return text.format(our=dialect.our, now=dialect.now, lock=dialect.lock)
+    return text.format(our=dialect.our, now=dialect.now, lock=dialect.lock, tracked=dialect.tracked)
 
 
 # --- repositories -----------------------------------------------------------------------------------------------------
@@ -101,7 +106,7 @@ RETURNING id, domain, name, path, incarnation, ended"""
 #: A page of the scan at start-up; ended ones too, since their jobs have to retire them.
 REGISTRATIONS_WITH_WORK = f"""
 SELECT {_REGISTRATION}, EXISTS (
-  SELECT 1 FROM {{our}}proposal p WHERE p.repository_id = r.id AND p.state IN ('draft', 'open'))
+  SELECT 1 FROM {{our}}proposal p {{tracked}} WHERE p.repository_id = r.id AND p.state IN ('draft', 'open'))
 FROM {{our}}repository r WHERE r.id > :after ORDER BY r.id LIMIT :limit"""
 
 # --- proposals --------------------------------------------------------------------------------------------------------
@@ -126,10 +131,10 @@ ORDER BY p.id LIMIT :limit"""
 LEFT_OVER = f"""{_PROPOSAL}
 WHERE p.repository_id = :repository_id AND p.state IN ('draft', 'open') ORDER BY p.id LIMIT :limit {{lock}}"""
 
-#: A page of a pass. The condition on the state is the index's own, word for word.
+#: A page of a pass.
 REFERENCES = """
 SELECT p.id, p.base, p.head, p.revision, p.base_commit, p.head_commit, p.trouble_kind, p.trouble_code
-FROM {our}proposal p
+FROM {our}proposal p {tracked}
 WHERE p.repository_id = :repository_id AND p.state IN ('draft', 'open') AND p.id > :after
 ORDER BY p.id LIMIT :limit"""
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 from urllib.parse import urlsplit
 
-from store.engines.postgres import Postgres
 from store.engines.sockets import Answer, ping
 from store.engines.valkey import SharedValkey, Valkey, shared_valkey
 from store.errors import EngineFailed, Refused, UsageError
+
+if TYPE_CHECKING:
+    from store.engines.postgres import Postgres
 
 Kind = Literal["sqlite", "postgres"]
 
@@ -33,7 +35,7 @@ class Engines:
     def __init__(self, home: Path, kind: Kind, *, db_url: str | None = None, valkey_url: str | None = None) -> None:
         self._home = home
         self._valkey: SharedValkey | None = None
-        self._postgres = Postgres(home) if kind == "postgres" and db_url is None else None
+        self._postgres = _postgres(home) if kind == "postgres" and db_url is None else None
         self._shares = valkey_url is None
         self._place = Valkey(home)
         self.db_url = db_url or (f"sqlite:///{home / 'jobs.db'}" if self._postgres is None else self._postgres.url)
@@ -78,3 +80,9 @@ class Engines:
                 failed.append(error)
         self._valkey = None
         return failed
+
+
+def _postgres(home: Path) -> Postgres:
+    from store.engines.postgres import Postgres  # brings its driver along
+
+    return Postgres(home)

@@ -1,15 +1,16 @@
 """Connections: how they are made, lent, given up, and kept apart over a fork.
 
-A small pool of our own and not psycopg_pool: that one answers a refused connection only after its full timeout (10 s
+A small pool of our own and not psycopg_pool: that one answers a refused connection only after its full timeout (10 s,
 against 1 ms here), logs the texts of libpq's errors, and keeps four threads, which a fork loses. Connections carry no
 state of a session (no SET, no LISTEN, nothing prepared, no session locks), so a transaction-mode pooler may stand
-between; and no wait is endless: for a connection, for a lock, or for an answer.
+between; and no wait is endless: not for a connection, nor a lock, nor an answer.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import select
 import threading
 import weakref
 from collections.abc import Generator, Iterator
@@ -21,8 +22,8 @@ from psycopg.conninfo import conninfo_to_dict
 from psycopg.pq import TransactionStatus
 
 from store.clock import elapsed
-from store.errors import DramaturgError, StoreUnavailable, UsageError
-from store.postgres.errors import failure, worded
+from store.errors import Refused, StoreUnavailable, UsageError
+from store.postgres.errors import worded
 
 RV = TypeVar("RV")
 
@@ -38,16 +39,16 @@ _DEFAULTS: Final[dict[str, Any]] = {
     "tcp_user_timeout": 30_000,
 }
 
-#: Seconds after which a connection is not used again, so that servers and routes may change, and in which an idle one
-#: is closed.
+#: Seconds: an older connection is not used again, so that servers and routes may change; an idler one is closed.
 LIFETIME: Final = 1800.0
 IDLE: Final = 120.0
 
-#: Seconds for an answer to one statement.
+#: Seconds for the answer to one statement, and to get one of the connections when all are in use.
 PATIENCE: Final = 30.0
+QUEUEING: Final = 10.0
 
-#: A transaction of ours that waits for its own program this long is ended by the server: it holds locks, and keeps
-#: vacuum from its work. Settings of the transaction alone, in the round trip that begins it.
+#: The server ends a transaction of ours that waits for its own program this long: it holds locks, and keeps vacuum from
+#: its work. These settings are the transaction's alone, and set in the round trip that begins it.
 _BEGIN: Final = (
     "BEGIN ISOLATION LEVEL READ COMMITTED; "
     "SET LOCAL lock_timeout = '10s'; SET LOCAL idle_in_transaction_session_timeout = '5min'"
@@ -59,17 +60,15 @@ class Overdue(psycopg.OperationalError):
 
 
 class Connection(psycopg.Connection[Any]):
-    """A connection that gives up on a server that does not answer, and is told from those of a forking parent."""
+    """A connection that gives up on a server that does not answer."""
 
-    #: Seconds for one answer; None: as long as it takes.
-    patience: float | None = PATIENCE
+    patience: float = PATIENCE
+    maker: int = 0  # the process that made it
     born: float = 0.0
     idle_since: float = 0.0
 
     def wait(self, gen: Generator[Any, Any, RV], *args: Any, **options: Any) -> RV:
-        """As psycopg's, within ``patience``; afterwards the connection is closed, for what it may still answer."""
-        if self.patience is None:
-            return super().wait(gen, *args, **options)
+        """As psycopg's, for ``patience`` seconds at most; then it is closed, for it may still answer, too late."""
         try:
             return super().wait(_until(gen, elapsed() + self.patience), *args, **options)
         except Overdue:
@@ -78,12 +77,149 @@ class Connection(psycopg.Connection[Any]):
             self.pgconn.finish()
             raise
 
-    @property
-    def usable(self) -> bool:
-        """Idle, in no transaction, and (without asking) not closed by the other side."""
-        if self.closed or self.pgconn.transaction_status is not TransactionStatus.IDLE:
+    def idles(self) -> bool:
+        """Whether it can be used: open, in no transaction, and as far as can be seen without asking, not closed by the
+        other side (which has nothing to say to an idle client but that)."""
+        if self.closed or self.pgconn.transaction_status != TransactionStatus.IDLE:
             return False
-        # Whoever has nothing to say to an idle client and says it all the same is closing the connection.
-        with contextlib.closing(_poll()) as poll:
-            poll.register(self.pgconn.socket)
-            return not poll.poll(0)
+        poll = select.poll()
+        poll.register(self.pgconn.socket, select.POLLIN)
+        return not poll.poll(0)
+
+
+def _until(gen: Generator[Any, Any, RV], deadline: float) -> Generator[Any, Any, RV]:
+    """``gen`` of psycopg's, which is resumed now and then with nothing, until it is over or the time is up."""
+    try:
+        wanted = next(gen)
+        while True:
+            ready = yield wanted
+            if not ready and elapsed() > deadline:
+                raise Overdue
+            wanted = gen.send(ready)
+    except StopIteration as done:
+        result: RV = done.value
+        return result
+
+
+class Connections:
+    """At most ``size`` connections to one database, made when they are wanted. Safe between threads and over forks."""
+
+    def __init__(self, url: str, size: int) -> None:
+        """Connects to nothing. Raises UsageError for a URL that libpq can't read."""
+        try:
+            given = conninfo_to_dict(url)
+        except psycopg.Error:
+            raise UsageError(
+                "the database's URL can't be read: it looks like postgresql://user:password@host:5432/database"
+            ) from None
+        self._parameters: dict[str, Any] = _DEFAULTS | given
+        self._size = size
+        self._forget()
+        _POOLS.add(self)
+
+    def _forget(self) -> None:
+        """Begin with no connection, and with locks that nobody holds: at birth, and in the child of a fork."""
+        self._lock = threading.Lock()
+        self._room = threading.BoundedSemaphore(self._size)
+        self._idle: list[Connection] = []
+        self._closed_at = 0.0
+
+    def connect(self, *, patience: float = PATIENCE) -> Connection:
+        """A connection outside the pool, which the caller closes."""
+        with worded():
+            connection = Connection.connect(**self._parameters, autocommit=True, prepare_threshold=None)
+        connection.patience, connection.maker, connection.born = patience, os.getpid(), elapsed()
+        _OPEN.add(connection)
+        return connection
+
+    @contextmanager
+    def lend(self) -> Iterator[Connection]:
+        """A connection in autocommit. The driver's errors in the block become ours."""
+        room = self._room
+        if not room.acquire(timeout=QUEUEING):
+            raise StoreUnavailable(
+                f"all {self._size} connections to Postgres were in use for {QUEUEING:.0f} s: keep transactions short, "
+                "or allow more of them"
+            )
+        try:
+            connection = self._take()
+            try:
+                with worded():
+                    yield connection
+            finally:
+                self._give(connection)
+        finally:
+            room.release()
+
+    @contextmanager
+    def transaction(self) -> Iterator[Connection]:
+        """A connection in a transaction, which is committed at the end of the block and rolled back when it raises."""
+        with self.lend() as connection:
+            connection.execute(_BEGIN)
+            try:
+                yield connection
+            except BaseException:
+                with contextlib.suppress(psycopg.Error):
+                    connection.rollback()
+                raise
+            if connection.pgconn.transaction_status != TransactionStatus.INTRANS:
+                connection.rollback()
+                raise Refused(
+                    "a statement of this transaction failed, or ended it: what was not committed then was rolled back"
+                )
+            connection.commit()
+
+    def close(self) -> None:
+        """Close what is idle now, and what is lent when it comes back."""
+        with self._lock:
+            self._closed_at = elapsed()
+            idle, self._idle = self._idle, []
+        for connection in idle:
+            connection.close()
+
+    def _take(self) -> Connection:
+        while True:
+            with self._lock:
+                connection = self._idle.pop() if self._idle else None
+            if connection is None:
+                return self.connect()
+            if elapsed() - connection.born < LIFETIME and connection.idles():
+                return connection
+            connection.close()
+
+    def _give(self, connection: Connection) -> None:
+        if connection.maker != os.getpid():
+            return  # lent by the parent of a fork, in whose child we are: it is not ours to close
+        now, spare = elapsed(), [connection]
+        if connection.born > self._closed_at and connection.idles():
+            connection.idle_since = now
+            with self._lock:
+                fresh = [other for other in self._idle if now - other.idle_since < IDLE]
+                spare = [other for other in self._idle if other not in fresh]
+                self._idle = [*fresh, connection]
+        for other in spare:
+            other.close()
+
+
+_POOLS: Final[weakref.WeakSet[Connections]] = weakref.WeakSet()
+_OPEN: Final[weakref.WeakSet[Connection]] = weakref.WeakSet()
+
+#: What the child of a fork inherited: kept, so that nothing of it is ever closed or collected there.
+_INHERITED: Final[list[Connection]] = []
+
+
+def _let_go() -> None:
+    """In the child of a fork: turn our copies of the parent's sockets to nowhere. So nothing can be sent on them, and
+    the server sees when the parent ends; it would not while somebody else holds them open."""
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for connection in list(_OPEN):
+        _INHERITED.append(connection)
+        if not connection.closed:
+            os.dup2(nowhere, connection.pgconn.socket)
+    os.close(nowhere)
+    _OPEN.clear()
+    for pool in list(_POOLS):
+        pool._forget()
+
+
+os.register_at_fork(after_in_child=_let_go)

@@ -46,6 +46,7 @@ ON CONFLICT (id) DO UPDATE SET
   failure = CASE WHEN {_ENDED} THEN NULL ELSE failure END,
   failure_code = CASE WHEN {_ENDED} THEN NULL ELSE failure_code END,
   failure_streak = CASE WHEN {_ENDED} THEN 0 ELSE failure_streak END,
+  result = CASE WHEN {_ENDED} THEN NULL ELSE result END,
   finished_at = NULL,
   state = CASE WHEN {_ENDED} THEN 'queued' ELSE state END
 WHERE NOT ?14

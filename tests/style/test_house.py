@@ -26,10 +26,10 @@ COMPOSERS = {"actors/__init__.py": {"scheduler", "dramaturg"}}
 
 #: Drivers, and the only folders that may import them.
 DRIVERS = {
-    "psycopg": ("store/postgres/",),
+    "psycopg": ("store/postgres/", "store/engines/"),
     "psycopg_pool": ("store/postgres/",),
     "sqlite3": ("store/sqlite/",),
-    "redis": ("store/valkey/",),
+    "redis": ("store/valkey/", "store/engines/"),
     "surrealdb": ("store/surreal/",),
     "pygit2": ("actors/proposals/",),
 }

@@ -1,0 +1,142 @@
+"""The hot path on one connection: each a function of the database (``schema/002`` and ``003``), called once a batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Final
+
+import orjson
+import psycopg
+import structlog
+
+from store import wire
+from store.contract import Change, Claimed, Due, Renewal, Renewed, Woken
+from store.events import Claim, Wake
+from store.postgres.statements import statement
+from store.postgres.values import JOB, jobs, rows, spelled
+
+_WAKE: Final = (
+    "SELECT w.id::text, w.state, w.generation, w.run_at, w.created, w.repeated, w.due "
+    "FROM dramaturg.wake_rows(%(wakes)s::json, %(now)s::timestamptz, %(notify)s) AS w"
+)
+_CLAIM: Final = f"SELECT {JOB} FROM dramaturg.claim_rows(%(claims)s::json, %(now)s::timestamptz) AS job"
+_RENEW: Final = "SELECT r.id::text, r.cancelled FROM dramaturg.renew_rows(%(renewals)s::json, %(now)s::timestamptz) AS r"
+_SWAP: Final = (
+    "SELECT s.written::text[], s.unrecorded "
+    "FROM dramaturg.swap_rows(%(changes)s::json, %(entries)s::json, %(now)s::timestamptz) AS s"
+)
+_HELD: Final = statement("held")
+_DUE: Final = statement("due")
+
+#: Names the classes of errors and counts, as every line of the store's.
+_log = structlog.get_logger("store")
+
+Connection = psycopg.Connection[Any]
+
+
+def wake(connection: Connection, wakes: Sequence[Wake], now: datetime | None, *, notify: bool = True) -> list[Woken]:
+    """As ``Store.wake``; where an id comes twice, more than one statement, so inside a transaction."""
+    answers: dict[int, Woken] = {}
+    for batch in _rounds(wakes):
+        sent = {"wakes": wire.wakes_json([item for _, item in batch], spelled), "now": _at(now), "notify": notify}
+        told = {row[0]: Woken._make(row) for row in rows(connection, _WAKE, sent)}
+        answers.update((place, told[item.id]) for place, item in batch)
+    return [answers[place] for place in range(len(wakes))]
+
+
+def due(connection: Connection, limit: int, after: Mapping[str, Due] | None, now: datetime | None) -> list[Due]:
+    """As ``Store.due``."""
+    page = None
+    if after is not None:
+        page = _json(
+            {"queue": queue, "priority": last.priority, "run_at": spelled(last.run_at), "id": last.id}
+            for queue, last in after.items()
+        )
+    found = rows(connection, _DUE, {"limit": max(limit, 0), "after": page, "now": _at(now)})
+    return [Due._make(row) for row in found]
+
+
+def claim(connection: Connection, claims: Sequence[Claim], now: datetime | None) -> list[Claimed]:
+    """As ``Store.claim``; a second statement only where some rows were not taken."""
+    answers: dict[int, Claimed] = {}
+    for batch in _rounds(claims):
+        sent = {"claims": _json(item._asdict() for _, item in _by_id(batch)), "now": _at(now)}
+        taken = {job.id: job for job in jobs(connection, _CLAIM, sent)}
+        missed = [item for _, item in batch if item.id not in taken]
+        held = _held(connection, missed, now) if missed else set()
+        answers.update((place, Claimed(taken.get(item.id), item.id in held)) for place, item in batch)
+    return [answers[place] for place in range(len(claims))]
+
+
+def renew(connection: Connection, renewals: Sequence[Renewal], now: datetime | None) -> list[Renewed]:
+    """As ``Store.renew``."""
+    answers: dict[int, Renewed] = {}
+    for batch in _rounds(renewals):
+        sent = {"renewals": _json(_renewal(item) for _, item in _by_id(batch)), "now": _at(now)}
+        held: dict[str, bool] = dict(rows(connection, _RENEW, sent))  # type: ignore[arg-type]
+        answers.update((place, Renewed(item.id in held, held.get(item.id, False))) for place, item in batch)
+    return [answers[place] for place in range(len(renewals))]
+
+
+def swap(connection: Connection, changes: Sequence[Change], now: datetime | None) -> list[bool]:
+    """As ``Store.swap``; of several changes of one row the first is tried."""
+    first: dict[str, Change] = {}
+    for change in changes:
+        if change.decision.write is not None:
+            first.setdefault(change.id, change)
+    if not first:
+        return [False] * len(changes)
+    recording = [change for change in first.values() if change.decision.history]
+    sent = {
+        "changes": wire.changes_json(list(first.values()), spelled),
+        "entries": _json(_entries(recording)) if recording else None,
+        "now": _at(now),
+    }
+    [(written, unrecorded)] = rows(connection, _SWAP, sent)
+    done = set(written)
+    if unrecorded is not None:
+        lost = [change.id for change in recording if change.id in done]
+        _log.warning("job_history_failed", job_ids=lost, error=unrecorded)
+    return [change.id in done and first[change.id] is change for change in changes]
+
+
+def _held(connection: Connection, claims: Sequence[Claim], now: datetime | None) -> set[str]:
+    asked = _json({"id": claim.id, "lease_id": claim.lease_id} for claim in claims)
+    return {id_ for (id_,) in rows(connection, _HELD, {"claims": asked, "now": _at(now)})}
+
+
+def _renewal(renewal: Renewal) -> dict[str, Any]:
+    percent, message = renewal.progress or (None, None)
+    return {
+        "id": renewal.id,
+        "lease_id": renewal.lease_id,
+        "attempt": renewal.attempt,
+        "seconds": renewal.seconds,
+        "percent": percent,
+        "message": message,
+        "stopping": renewal.stopping,
+    }
+
+
+def _entries(changes: Sequence[Change]) -> Iterator[dict[str, Any]]:
+    for change in changes:
+        for entry in change.decision.history:
+            yield entry._asdict() | {"job_id": change.id, "detail": dict(entry.detail)}
+
+
+def _rounds(items: Sequence[Any]) -> Iterator[list[tuple[int, Any]]]:
+    """Batches in which no id comes twice: anything with an id is parted as wakes are."""
+    return wire.rounds(items)
+
+
+def _by_id(batch: list[tuple[int, Any]]) -> list[tuple[int, Any]]:
+    return sorted(batch, key=lambda item: item[1].id)
+
+
+def _json(values: Iterable[Any]) -> str:
+    return orjson.dumps(list(values)).decode()
+
+
+def _at(now: datetime | None) -> str | None:
+    return None if now is None else spelled(now)
