@@ -19,9 +19,8 @@ from store.payloads import MAX_BYTES
 class Section(BaseSettings):
     """A room's settings: subclass it, one field a variable, the variable's name as ``validation_alias``."""
 
-    model_config = SettingsConfigDict(
-        env_ignore_empty=True, extra="ignore", frozen=True, populate_by_name=True, hide_input_in_errors=True
-    )
+    # Fields are set by their variable's name alone: by the field's own name ``home`` would read HOME.
+    model_config = SettingsConfigDict(env_ignore_empty=True, extra="ignore", frozen=True, hide_input_in_errors=True)
 
 
 class StoreSettings(Section):

@@ -8,7 +8,7 @@ import click
 
 from ops.cli import output
 from ops.cli.options import json_option
-from ops.cli.session import opened, settings, valkey_url
+from ops.cli.session import opened, settings, valkey
 from store.errors import Refused, Unavailable
 from store.settings import StoreSettings
 
@@ -23,15 +23,15 @@ def health(as_json: bool) -> None:
     from middleware.health import judge
 
     chosen = settings()
-    store, valkey = _store_fault(chosen), _valkey_fault(chosen)
+    at_store, at_valkey = _store_fault(chosen), _valkey_fault(chosen)
     verdict = judge(chosen.home.absolute())
-    reasons = [*(fault for fault in (store, valkey) if fault), *verdict.reasons]
+    reasons = [*(fault for fault in (at_store, at_valkey) if fault), *verdict.reasons]
     if as_json:
-        answers = {"store": store is None, "valkey": valkey is None, "workers": verdict.workers}
+        answers = {"store": at_store is None, "valkey": at_valkey is None, "workers": verdict.workers}
         output.emit({"healthy": not reasons, "reasons": reasons} | answers)
     else:
         console = output.console()
-        lines = [("database", store), ("Valkey", valkey)]
+        lines = [("database", at_store), ("Valkey", at_valkey)]
         console.print(output.facts({name: _word(fault) for name, fault in lines}))
         for worker in verdict.workers:
             console.print(f"worker {output.printable(worker['worker'])}: signed {worker['age']:.0f} s ago")
@@ -56,17 +56,13 @@ def _store_fault(chosen: StoreSettings) -> str | None:
 
 
 def _valkey_fault(chosen: StoreSettings) -> str | None:
-    from store.valkey.address import parse
-    from store.valkey.client import Client
-
-    url = valkey_url(chosen)
-    if url is None:
+    found = valkey(chosen)
+    if found is None:
         return f"no Valkey is up under {chosen.home}: the first worker starts one"
-    client = Client(parse(url))
     try:
-        client.ping()
+        found[1].ping()
     except Unavailable as error:
         return str(error)
     finally:
-        client.close()
+        found[1].close()
     return None

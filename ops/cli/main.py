@@ -7,6 +7,7 @@ is imported when it is called, so that ``dramaturg --help`` costs nothing.
 from __future__ import annotations
 
 import importlib
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -65,6 +66,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and answer its exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
     as_json = "--json" in (words[: words.index("--")] if "--" in words else words)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # a character that the terminal lacks is no error
     try:
         code = cli.main(words, prog_name="dramaturg", standalone_mode=False)
         sys.stdout.flush()

@@ -6,7 +6,7 @@ import click
 
 from ops.cli import output
 from ops.cli.options import json_option
-from ops.cli.session import settings
+from ops.cli.session import settings_of_all
 from store.errors import StoreUnavailable
 
 
@@ -17,7 +17,7 @@ def migrate(as_json: bool) -> None:
 
     Running it again, or in several places at once, is harmless.
     """
-    settings()  # what is wrong with them is told before anything else is
+    settings_of_all()  # what is wrong with them is told before anything else is
     import actors  # noqa: F401 - declares the types and their tables
     from middleware.build import broker
 

@@ -5,17 +5,31 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
+from middleware.settings import WorkerSettings
 from store.contract import Store
 from store.engines.sockets import Answer, ping, socket_path
 from store.open import open_store
-from store.settings import StoreSettings, load
+from store.settings import StoreSettings, load, load_all
+
+if TYPE_CHECKING:
+    from store.valkey.client import Client
 
 
 def settings() -> StoreSettings:
     """The store's settings. Raises SettingsInvalid with all that is wrong."""
     return load(StoreSettings)
+
+
+def settings_of_all() -> tuple[StoreSettings, WorkerSettings]:
+    """The store's and a worker's settings, for commands that load the job types. Raises SettingsInvalid with all that
+    is wrong in either."""
+    store, worker = load_all(StoreSettings, WorkerSettings)
+    assert isinstance(store, StoreSettings)
+    assert isinstance(worker, WorkerSettings)
+    return store, worker
 
 
 @contextmanager
@@ -28,6 +42,15 @@ def opened(chosen: StoreSettings | None = None) -> Iterator[Store]:
         yield store
     finally:
         store.close()
+
+
+def valkey(chosen: StoreSettings) -> tuple[str, Client] | None:
+    """The Valkey of ``valkey_url`` and a client of it. Raises SettingsInvalid for a URL that can't be used."""
+    from store.valkey.address import parse
+    from store.valkey.client import Client
+
+    url = valkey_url(chosen)
+    return None if url is None else (url, Client(parse(url)))
 
 
 def valkey_url(chosen: StoreSettings) -> str | None:

@@ -13,7 +13,7 @@ import click
 
 from ops.cli import output
 from ops.cli.options import json_option
-from ops.cli.session import opened, settings, valkey_url
+from ops.cli.session import opened, settings_of_all, valkey
 from ops.cli.when import moment_of, seconds_of
 from store import payloads
 from store.contract import Store, Woken
@@ -27,6 +27,8 @@ from store.settings import StoreSettings
 
 if TYPE_CHECKING:
     from middleware.job import JobActor
+    from middleware.settings import WorkerSettings
+    from store.valkey.client import Client
 
 #: Names that a hint lists at most.
 _HINTS = 12
@@ -82,7 +84,8 @@ def wake(
     """
     if delay is not None and at is not None:
         raise UsageError("--in and --at exclude each other")
-    chosen = settings()
+    chosen, worker = settings_of_all()
+    bell = valkey(chosen)
     text, value = _payload(payload, chosen.max_json_bytes)
     wanted = Wanted(
         check_name("job type", job_type),
@@ -102,7 +105,7 @@ def wake(
         actor = known_here(wanted.job_type)
         request = _request(wanted, policy, actor)
         woken = store.wake([request])[0]
-        reached = not woken.due or _ring(chosen, request)
+        reached = not woken.due or _ring(chosen, worker, bell, request)
         now = store.ping()
     _answer(woken, request, now, as_json)
     if actor is None and wanted.key is None and not as_json:
@@ -199,28 +202,23 @@ def _request(wanted: Wanted, policy: Policy, actor: JobActor[Any, Any] | None) -
     )
 
 
-def _ring(chosen: StoreSettings, request: Wake) -> bool:
+def _ring(chosen: StoreSettings, worker: WorkerSettings, bell: tuple[str, Client] | None, request: Wake) -> bool:
     """Tell Valkey, if one is up: a hint that saves the scheduler's next look. False where it was not reached."""
     from pydantic import SecretStr
 
     from middleware.runtime import Runtime
-    from middleware.settings import WorkerSettings
     from store.errors import ValkeyUnavailable
-    from store.settings import load
-    from store.valkey.address import parse
-    from store.valkey.client import Client
 
-    url = valkey_url(chosen)
-    if url is None:
+    if bell is None:
         return True  # nothing is up, so nothing waits for a bell
-    client = Client(parse(url))
+    url, client = bell
     try:
         client.ping()
     except ValkeyUnavailable:
         return False
     finally:
         client.close()
-    runtime = Runtime(chosen.model_copy(update={"valkey_url": SecretStr(url)}), load(WorkerSettings))
+    runtime = Runtime(chosen.model_copy(update={"valkey_url": SecretStr(url)}), worker)
     runtime.ring([(request.queue, request.id, request.priority)])
     runtime.close()
     return True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -10,6 +11,8 @@ from urllib.parse import urlsplit
 from store.engines.sockets import Answer, ping
 from store.engines.valkey import SharedValkey, Valkey, shared_valkey
 from store.errors import EngineFailed, Refused, UsageError
+from store.valkey.address import parse
+from store.valkey.client import Client
 
 if TYPE_CHECKING:
     from store.engines.postgres import Postgres
@@ -30,7 +33,10 @@ def kind_of(asked: Kind | None, db_url: str | None) -> Kind:
 
 
 class Engines:
-    """Engines under ``home``. What ``db_url`` and ``valkey_url`` name are somebody else's servers, and left alone."""
+    """Engines under ``home``. What ``db_url`` and ``valkey_url`` name are somebody else's servers, and left alone.
+
+    Raises SettingsInvalid for a URL of Valkey that can't be used.
+    """
 
     def __init__(self, home: Path, kind: Kind, *, db_url: str | None = None, valkey_url: str | None = None) -> None:
         self._home = home
@@ -40,6 +46,7 @@ class Engines:
         self._place = Valkey(home)
         self.db_url = db_url or (f"sqlite:///{home / 'jobs.db'}" if self._postgres is None else self._postgres.url)
         self.valkey_url = valkey_url or self._place.url
+        self._address = parse(self.valkey_url)
 
     def forget(self) -> None:
         """Delete the database of an earlier one on this home, which Postgres may keep elsewhere. Raises Refused."""
@@ -50,8 +57,21 @@ class Engines:
         except OSError as error:
             raise Refused(f"{self._postgres.data} can't be deleted ({type(error).__name__}): delete it") from None
 
+    def exports(self) -> str:
+        """What another shell must set to see the same; a database that is somebody else's is not repeated."""
+        words = [f"JOBS_HOME={shlex.quote(str(self._home))}"]
+        if self._postgres is not None:
+            words.append(f"JOBS_DB_URL={shlex.quote(self.db_url)}")
+        return " ".join(words)
+
     def start(self) -> None:
-        """Returns when they answer. Raises EngineFailed."""
+        """Returns when they answer. Raises EngineFailed, and ValkeyUnavailable for a named one that does not."""
+        if not self._shares:
+            named = Client(self._address)
+            try:
+                named.ping()
+            finally:
+                named.close()
         if self._shares:
             self._valkey = shared_valkey(self._home)
         if self._postgres is not None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from middleware.settings import WorkerSettings
+from ops.cli.session import settings_of_all
 from ops.up.children import STOP_SLACK, Child, ticker_argv, worker_argv
 from ops.up.engines import Engines, Kind, kind_of
 from ops.up.homes import emptied, held
@@ -18,7 +18,6 @@ from ops.up.stopping import Stop, StopAsked
 from store.contract import Store
 from store.engines.sockets import open_home
 from store.errors import StoreUnavailable
-from store.settings import StoreSettings, load_all
 
 if TYPE_CHECKING:
     from ops.up.tracked import Tracked
@@ -49,9 +48,7 @@ def up(plan: Plan, make_screen: Callable[[str], Screen]) -> dict[str, Any]:
     ``make_screen`` takes the headline. Whatever happens, nothing that was started here is left running. Raises
     UsageError (then nothing was changed), Refused and Unavailable.
     """
-    store, worker = load_all(StoreSettings, WorkerSettings)
-    assert isinstance(store, StoreSettings)
-    assert isinstance(worker, WorkerSettings)
+    store, worker = settings_of_all()
     source = find_source(plan.repo, Path.cwd())
     # The demo shows itself on engines of its own, whatever the environment names.
     db_url = None if plan.demo or store.db_url is None else store.db_url.get_secret_value()
@@ -106,17 +103,18 @@ class _Performance:
         """Start everything, show it, end everything."""
         import actors  # noqa: F401 - declares the job types, with the settings that were just put in place
         from middleware.build import broker
+        from ops.cli.proposals import document
         from ops.up.tracked import Tracked, bare_copy
 
         runtime = broker().runtime
         proposals: list[dict[str, Any]] = []
         copy: Path | None = None
         try:
-            self._screen.say(f"copying {self._source.origin}")
             with self._stop.breaking():
                 copy = bare_copy(self._source, self._home)
-            self._screen.say(f"the copy is {copy}: push there, and its proposals follow")
+            self._screen.say(f"the repository is copied to {copy}: push there, and its proposals follow")
             self._engines.start()
+            self._screen.say(f"in another terminal: export {self._engines.exports()}; dramaturg list")
             self._stop.check()
             runtime.store.migrate(runtime.subjects)
             runtime.publish()
@@ -124,7 +122,7 @@ class _Performance:
             tracked = Tracked(runtime.store, copy)
             tracked.open()
             self._perform(runtime.store, tracked, workers)
-            proposals = [_summary(proposal) for proposal in tracked.all()]
+            proposals = [document(proposal) for proposal in tracked.all()]
         except StopAsked:
             pass
         finally:
@@ -170,17 +168,3 @@ class _Performance:
                     self._screen.say(told := str(error))
             if self._stop.wait(LOOK):
                 return
-
-
-def _summary(proposal: Any) -> dict[str, Any]:
-    found = proposal.compared
-    return {
-        "id": proposal.id,
-        "base": proposal.base,
-        "head": proposal.head,
-        "state": proposal.state.value,
-        "ahead": found and found.ahead,
-        "behind": found and found.behind,
-        "files_changed": found and found.files_changed,
-        "conflicts": found and found.conflicts,
-    }

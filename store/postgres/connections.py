@@ -134,7 +134,7 @@ class Connections:
 
     @contextmanager
     def lend(self) -> Iterator[Connection]:
-        """A connection in autocommit. The driver's errors in the block become ours."""
+        """A connection in autocommit."""
         room = self._room
         if not room.acquire(timeout=QUEUEING):
             raise StoreUnavailable(
@@ -144,8 +144,7 @@ class Connections:
         try:
             connection = self._take()
             try:
-                with worded():
-                    yield connection
+                yield connection
             finally:
                 self._give(connection)
         finally:
@@ -155,7 +154,8 @@ class Connections:
     def transaction(self) -> Iterator[Connection]:
         """A connection in a transaction, which is committed at the end of the block and rolled back when it raises."""
         with self.lend() as connection:
-            connection.execute(_BEGIN)
+            with worded():
+                connection.execute(_BEGIN)
             try:
                 yield connection
             except BaseException:
@@ -163,11 +163,13 @@ class Connections:
                     connection.rollback()
                 raise
             if connection.pgconn.transaction_status != TransactionStatus.INTRANS:
-                connection.rollback()
+                with worded():
+                    connection.rollback()
                 raise Refused(
                     "a statement of this transaction failed, or ended it: what was not committed then was rolled back"
                 )
-            connection.commit()
+            with worded():
+                connection.commit()
 
     def close(self) -> None:
         """Close what is idle now, and what is lent when it comes back."""

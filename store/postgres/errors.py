@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
+import orjson
 import psycopg
 
 from store.errors import DramaturgError, Refused, StoreUnavailable, UsageError
@@ -42,7 +43,7 @@ def worded() -> Iterator[None]:
         yield
     except psycopg.Error as error:
         raise failure(error) from None
-    except UnicodeEncodeError:
+    except (UnicodeEncodeError, orjson.JSONEncodeError):
         raise UsageError("a text holds half of a surrogate pair, which is not a character: remove it") from None
 
 

@@ -21,7 +21,9 @@ _WAKE: Final = (
     "FROM dramaturg.wake_rows(%(wakes)s::json, %(now)s::timestamptz, %(notify)s) AS w"
 )
 _CLAIM: Final = f"SELECT {JOB} FROM dramaturg.claim_rows(%(claims)s::json, %(now)s::timestamptz) AS job"
-_RENEW: Final = "SELECT r.id::text, r.cancelled FROM dramaturg.renew_rows(%(renewals)s::json, %(now)s::timestamptz) AS r"
+_RENEW: Final = (
+    "SELECT r.id::text, r.cancelled FROM dramaturg.renew_rows(%(renewals)s::json, %(now)s::timestamptz) AS r"
+)
 _SWAP: Final = (
     "SELECT s.written::text[], s.unrecorded "
     "FROM dramaturg.swap_rows(%(changes)s::json, %(entries)s::json, %(now)s::timestamptz) AS s"

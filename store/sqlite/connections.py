@@ -70,17 +70,21 @@ class Connections:
             _EVERY.add(self)
 
     def read(self, work: Callable[[sqlite3.Cursor], T]) -> T:
-        """What ``work`` answers, all of it from one moment of the database. It may be called more than once."""
+        """What ``work`` answers, each of its statements from a moment of its own. It may be called more than once."""
         with self._translated(), self.lend() as connection:
+            return self._patiently(lambda: work(connection.cursor()))
 
-            def attempt() -> T:
-                connection.execute("BEGIN")
-                try:
-                    return work(connection.cursor())
-                finally:
-                    connection.rollback()
+    def snapshot(self, work: Callable[[sqlite3.Cursor], T]) -> T:
+        """What ``work`` answers, all of it from one moment of the database. It may be called more than once."""
 
-            return self._patiently(attempt)
+        def at_once(cursor: sqlite3.Cursor) -> T:
+            cursor.execute("BEGIN")
+            try:
+                return work(cursor)
+            finally:
+                cursor.connection.rollback()
+
+        return self.read(at_once)
 
     def write(self, work: Callable[[sqlite3.Cursor], T], *, create: bool = False) -> T:
         """What ``work`` answers, committed; nothing of it where it raises. ``create`` makes a file that is missing."""

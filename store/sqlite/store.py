@@ -57,7 +57,7 @@ class SqliteStore:
         self, *, limit: int = 100, after: Mapping[str, Due] | None = None, now: datetime | None = None
     ) -> builtins.list[Due]:  # fmt: skip
         """As the contract says; a few short statements on one snapshot rather than one long one."""
-        return self._connections.read(lambda cursor: lanes.due(cursor, limit, after, clock.micros(now_or(now))))
+        return self._connections.snapshot(lambda cursor: lanes.due(cursor, limit, after, clock.micros(now_or(now))))
 
     def claim(self, claims_: Sequence[Claim], *, now: datetime | None = None) -> builtins.list[Claimed]:
         """As the contract says; ``held`` never comes, see ``gaps``."""
@@ -153,7 +153,9 @@ class SqliteStore:
     def check_schema(self, subjects: Sequence[Subject] = ()) -> None:
         """As the contract says."""
         there = place.file_id(self._connections.path) is not None
-        migrations.refuse_missing(migrating.known(subjects), self._connections.read(migrating.applied) if there else [])
+        migrations.refuse_missing(
+            migrating.known(subjects), self._connections.snapshot(migrating.applied) if there else []
+        )
 
     def ping(self) -> datetime:
         """As the contract says."""

@@ -47,6 +47,7 @@ class Transaction:
         try:
             return cursor.execute(statement, parameters or {}).fetchall()
         except Raised as error:
+            self._ended = self._is_undone(error)
             raise failure(error, self._path) from None
 
     def end(self) -> None:
@@ -62,7 +63,7 @@ class Transaction:
         cursor = self._cursor()
         try:
             if not self._connection.in_transaction:
-                _begin(cursor)
+                cursor.execute(f"BEGIN {self._connection.isolation_level}")  # as the driver would before an INSERT
             cursor.execute("SAVEPOINT dramaturg_part")
             try:
                 answer = work(cursor)
@@ -73,13 +74,18 @@ class Transaction:
                 raise
             cursor.execute("RELEASE dramaturg_part")
         except Raised as error:
+            self._ended = self._is_undone(error)
             raise failure(error, self._path) from None
         return answer
 
+    def _is_undone(self, error: BaseException) -> bool:
+        """Some errors (a full disk) undo the whole transaction: what came next would stand in another one."""
+        return isinstance(error, sqlite3.OperationalError) and not self._connection.in_transaction
+
     def _cursor(self) -> sqlite3.Cursor:
         """A cursor of our own, whatever the caller's connection makes of rows."""
-        if self._ended:
-            raise UsageError("this transaction has ended: work with it inside its block")
+        if self._ended or not (self._connection.in_transaction or _begins_by_itself(self._connection)):
+            raise UsageError("this transaction has ended, by its block, a statement in it or a failure: begin another")
         if os.getpid() != self._process:
             raise UsageError("a transaction can't be used on both sides of a fork: fork before or after it")
         cursor = sqlite3.Cursor(self._connection)
@@ -117,13 +123,6 @@ def adopt(connection: Any, connections: Connections) -> Transaction:
             "connect it to that file"
         )
     return Transaction(connection, connections)
-
-
-def _begin(cursor: sqlite3.Cursor) -> None:
-    """What the driver does by itself before an INSERT, and not before a savepoint."""
-    if not _begins_by_itself(cursor.connection):
-        raise UsageError("the transaction was ended by a statement inside it: begin another, and adopt it")
-    cursor.execute(f"BEGIN {cursor.connection.isolation_level}")
 
 
 def _begins_by_itself(connection: sqlite3.Connection) -> bool:

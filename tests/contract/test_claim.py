@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
@@ -307,7 +308,7 @@ def test_two_claimers_never_get_one_row(store: Store, adapter: Adapter) -> None:
             taken += [answer.job for answer in answers if answer.job]
         return taken
 
-    taken = at_once([lambda mine=mine: drain(mine) for mine in stores])  # type: ignore[misc]
+    taken = at_once([partial(drain, mine) for mine in stores])
 
     counts = Counter(job.id for jobs in taken for job in jobs)
     assert counts == dict.fromkeys(ids, 1)
@@ -320,7 +321,7 @@ def test_one_lease_sent_by_many_at_once_is_one_claim(store: Store) -> None:
     store.wake([wake()])
     asked = Claim(wake().id, OTHER_LEASE, "worker", 60)
 
-    answers = [answer for [answer] in at_once([lambda: store.claim([asked])] * 8)]
+    answers = [answer for [answer] in at_once([partial(store.claim, [asked])] * 8)]
 
     taken = [answer.job for answer in answers if answer.job]
     assert taken

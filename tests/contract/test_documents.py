@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -46,17 +47,14 @@ def test_any_version_makes_and_replaces(store: Store) -> None:
 
 def test_of_racing_writers_one_wins_each_version(store: Store) -> None:
     for version in range(3):
-        calls = [lambda n=n, v=version: store.put(Document("tick", "x", v, {"n": n})) for n in range(8)]
-        written = at_once(calls)  # type: ignore[arg-type]
+        written = at_once([partial(store.put, Document("tick", "x", version, {"n": n})) for n in range(8)])
 
         assert sum(written) == 1
         assert store.get("tick", "x") == Document("tick", "x", version + 1, {"n": written.index(True)})
 
 
 def test_racing_writers_of_any_version_all_write(store: Store) -> None:
-    calls = [lambda n=n: store.put(Document("policy", "x", ANY_VERSION, {"n": n})) for n in range(8)]
-
-    assert all(at_once(calls))  # type: ignore[arg-type]
+    assert all(at_once([partial(store.put, Document("policy", "x", ANY_VERSION, {"n": n})) for n in range(8)]))
 
     document = store.get("policy", "x")
     assert document is not None

@@ -113,29 +113,23 @@ DOMAINS = ("default", "elsewhere")
 TYPES = (TYPE, "test.other", "test.unknown")
 
 
-@st.composite
-def crowds(draw: st.DrawFn) -> list[Job]:
-    """Many plain rows in few queues, domains and types, so that they crowd each other."""
-    jobs = []
-    for number in range(draw(st.integers(0, 25))):
-        jobs.append(
-            row(
-                draw(st.sampled_from(["queued", "queued", "queued", *rows.STATES])),
-                key=str(number),
-                domain=draw(st.sampled_from(DOMAINS)),
-                queue=draw(st.sampled_from(QUEUES)),
-                job_type=draw(st.sampled_from(TYPES)),
-                priority=draw(st.integers(1, 3)),
-            )
-        )
-        if jobs[-1].state == "queued":
-            jobs[-1] = jobs[-1]._replace(run_at=draw(rows.moments()))
-    return jobs
+def crowded(dice: rows.Dice) -> Job:
+    """A plain row in few queues, domains and types, so that rows crowd each other."""
+    state = dice.choice(("queued", "queued", "queued", *rows.STATES))
+    job = row(
+        state,
+        key=str(dice.randrange(1000)),
+        domain=dice.choice(DOMAINS),
+        queue=dice.choice(QUEUES),
+        job_type=dice.choice(TYPES),
+        priority=dice.randint(1, 3),
+    )
+    return job._replace(run_at=dice.run_at()) if state == "queued" else job
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], print_blob=True)
 @given(
-    jobs=crowds(),
+    jobs=st.lists(rows.rolled(crowded), max_size=40, unique_by=lambda job: job.id),
     paused=st.sets(st.tuples(st.sampled_from(QUEUES), st.sampled_from([None, *DOMAINS])), max_size=3),
     limit=st.sampled_from([1, 2, 7]),
 )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Generic, NamedTuple, TypeVar
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -20,22 +21,33 @@ from tests.contract.rows import NOW, TYPE
 POLICY = Policy(TYPE)
 
 PROOF = settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], print_blob=True
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], print_blob=True
 )
 
+Met = TypeVar("Met", bound=Event)
 
-@st.composite
-def meetings(draw: st.DrawFn, event_of: Any, *, missing: bool) -> list[tuple[Job, Event, bool]]:
-    """Rows with what happens to each; False for a row that is not there."""
-    jobs = draw(rows.batches())
-    return [(job, draw(event_of(job)), not missing or draw(st.integers(0, 3)) > 0) for job in jobs]
+
+class Meeting(NamedTuple, Generic[Met]):
+    """A row, what happens to it, and whether the row is there at all."""
+
+    job: Job
+    event: Met
+    there: bool
+
+
+def meetings(event_of: Callable[[rows.Dice, Job], Met], *, missing: bool) -> st.SearchStrategy[list[Meeting[Met]]]:
+    """Meetings of rows that can stand in one database together."""
+
+    def meet(dice: rows.Dice) -> Meeting[Met]:
+        job = rows.job_of(dice)
+        return Meeting(job, event_of(dice, job), not missing or not dice.one_in(4))
+
+    return st.lists(rows.rolled(meet), min_size=1, max_size=25, unique_by=lambda meeting: meeting.job.id)
 
 
 @PROOF
-@given(meetings(rows.wakes, missing=True))
-def test_a_wake_does_what_the_function_says(
-    store: Store, adapter: Adapter, meetings: list[tuple[Job, Wake, bool]]
-) -> None:
+@given(meetings(rows.wake_of, missing=True))
+def test_a_wake_does_what_the_function_says(store: Store, adapter: Adapter, meetings: list[Meeting[Wake]]) -> None:
     before = {job.id: job for job, _, there in meetings if there}
     adapter.plant(store, before.values())
     wakes = [event for _, event, _ in meetings]
@@ -61,10 +73,8 @@ def test_a_wake_does_what_the_function_says(
 
 
 @PROOF
-@given(meetings(rows.claims, missing=True))
-def test_a_claim_does_what_the_function_says(
-    store: Store, adapter: Adapter, meetings: list[tuple[Job, Claim, bool]]
-) -> None:
+@given(meetings(rows.claim_of, missing=True))
+def test_a_claim_does_what_the_function_says(store: Store, adapter: Adapter, meetings: list[Meeting[Claim]]) -> None:
     before = {job.id: job for job, _, there in meetings if there}
     adapter.plant(store, before.values())
     claims = [event for _, event, _ in meetings]
@@ -84,9 +94,9 @@ def test_a_claim_does_what_the_function_says(
 
 
 @PROOF
-@given(meetings(rows.other_events, missing=False), rows.policies)
+@given(meetings(rows.event_of, missing=False), rows.rolled(rows.policy_of))
 def test_a_decision_that_is_swapped_in_leaves_what_the_function_says(
-    store: Store, adapter: Adapter, meetings: list[tuple[Job, Event, bool]], policy: Policy
+    store: Store, adapter: Adapter, meetings: list[Meeting[Event]], policy: Policy
 ) -> None:
     jobs = [job for job, _, _ in meetings]
     adapter.plant(store, jobs)
@@ -110,18 +120,17 @@ def test_a_decision_that_is_swapped_in_leaves_what_the_function_says(
 
 
 @PROOF
-@given(st.data())
+@given(rows.jobs(), st.lists(st.integers(0, 2**32 - 1), min_size=1, max_size=8))
 def test_events_that_come_one_after_the_other_leave_what_the_function_says(
-    store: Store, adapter: Adapter, data: st.DataObject
+    store: Store, adapter: Adapter, first: Job, seeds: list[int]
 ) -> None:
-    job: Job | None = data.draw(rows.jobs())
-    assert job is not None
-    first = job
-    adapter.plant(store, [job])
+    adapter.plant(store, [first])
+    job: Job | None = first
 
-    for step in range(data.draw(st.integers(1, 6))):
-        now = rows.later(step * 7)
-        event: Event = data.draw(rows.wakes(job or first) | rows.claims(job or first) | rows.other_events(job or first))
+    for step, seed in enumerate(seeds):
+        now, dice = rows.later(step * 7), rows.Dice(seed)
+        meet = dice.choice((rows.wake_of, rows.claim_of, rows.event_of, rows.event_of))
+        event: Event = meet(dice, job or first)
         decision = decide(job, event, POLICY, now=now)
         if isinstance(event, Wake):
             store.wake([event], now=now)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -71,7 +72,7 @@ def test_racing_migrators_are_harmless(adapter: Adapter, tmp_path: Path) -> None
     stores = [adapter.open() for _ in range(4)]
     shop = subject(tmp_path, stores[0], **FIRST, **SECOND)
 
-    counts = at_once([lambda store=store: store.migrate([shop]) for store in stores])  # type: ignore[misc]
+    counts = at_once([partial(store.migrate, [shop]) for store in stores])
 
     with stores[0].transaction() as tx:
         [(recorded,)] = tx.execute(f"SELECT count(*) FROM {adapter.table('migration')}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
 
 import pytest
 
@@ -42,7 +43,7 @@ def test_one_store_serves_many_threads(store: Store) -> None:
                 return False
         return True
 
-    assert all(at_once([lambda number=number: work(number) for number in range(16)]))  # type: ignore[misc]
+    assert all(at_once([partial(work, number) for number in range(16)]))
 
 
 def test_making_a_store_asks_nobody(adapter: Adapter) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 import pytest
@@ -97,9 +98,7 @@ def test_a_decision_that_changes_nothing_is_not_written(store: Store, jobs: list
 
 
 def test_racing_decisions_on_one_row_are_written_once(store: Store, jobs: list[Job]) -> None:
-    calls = [lambda n=number: store.swap([change(jobs[0], retries=n)])[0] for number in range(1, 13)]
-
-    written = at_once(calls)  # type: ignore[arg-type]
+    written = [done for [done] in at_once([partial(store.swap, [change(jobs[0], retries=n)]) for n in range(1, 13)])]
 
     assert sum(written) == 1
     assert read(store, jobs[0].id).retries == written.index(True) + 1
@@ -175,10 +174,7 @@ def test_two_sweeps_of_the_same_rows_take_each_once(store: Store, adapter: Adapt
     adapter.plant(store, jobs)
     changes = [Change(job.id, job.revision, decide(job, Reclaim(LEASE), POLICY)) for job in jobs]
 
-    def sweep(mine: Store) -> list[bool]:
-        return mine.swap(changes, now=NOW)
-
-    answers = at_once([lambda mine=adapter.open(): sweep(mine) for _ in range(4)])  # type: ignore[misc]
+    answers = at_once([partial(adapter.open().swap, changes, now=NOW) for _ in range(4)])
 
     assert [sum(written) for written in zip(*answers, strict=True)] == [1] * 100
     assert {read(store, job.id).retries for job in jobs} == {1}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from store.contract import Store, Term
 from tests.contract.acts import at_once
 from tests.contract.rows import NOW, later
@@ -142,17 +144,13 @@ def test_one_who_is_refused_hears_nothing_of_being_settled(store: Store) -> None
 
 
 def test_of_eight_who_ask_at_once_one_leads(store: Store) -> None:
-    calls = [lambda who=f"holder-{n}": store.lead("sweep", who, 60) for n in range(8)]
+    calls = [partial(store.lead, "sweep", f"holder-{n}", 60) for n in range(8)]
 
-    terms = at_once(calls)  # type: ignore[arg-type]
-
-    assert sum(term.held for term in terms) == 1
+    assert sum(term.held for term in at_once(calls)) == 1
 
 
 def test_of_eight_who_ask_at_once_for_a_term_that_ran_out_one_leads(store: Store) -> None:
     for turn in range(5):
-        calls = [
-            lambda who=f"holder-{turn}-{n}", at=later(turn * 100): store.lead("sweep", who, 10, now=at)
-            for n in range(8)
-        ]
-        assert sum(term.held for term in at_once(calls)) == 1  # type: ignore[arg-type]
+        now = later(turn * 100)
+        calls = [partial(store.lead, "sweep", f"holder-{turn}-{n}", 10, now=now) for n in range(8)]
+        assert sum(term.held for term in at_once(calls)) == 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import psycopg
@@ -171,7 +172,7 @@ def test_transactions_of_many_threads_do_not_mix(orders: Store, adapter: Adapter
             if number % 2:
                 raise GivenUp
 
-    at_once([lambda number=number: order(number) for number in range(10)])  # type: ignore[misc]
+    at_once([partial(order, number) for number in range(10)])
 
     with orders.transaction() as tx:
         assert tx.execute("SELECT id FROM orders ORDER BY id") == [(0,), (2,), (4,), (6,), (8,)]

@@ -326,7 +326,7 @@ def test_twenty_racing_wakes_once_get_one_original(store: Store) -> None:
         text = f'{{"n":{number}}}'
         return store.wake([wake(payload=text, once=True)])[0], text
 
-    answers = at_once([lambda number=number: ask(number) for number in range(20)])  # type: ignore[misc]
+    answers = at_once([functools.partial(ask, number) for number in range(20)])
 
     [created] = [text for woken, text in answers if woken.created]
     assert sum(woken.repeated for woken, _ in answers) == 19
@@ -338,7 +338,7 @@ def test_racing_batches_in_opposite_orders_all_get_through(store: Store) -> None
     keys = [str(number) for number in range(60)]
     batches = [keys, keys[::-1], keys[30:] + keys[:30], keys[::2] + keys[1::2]]
 
-    at_once([lambda batch=batch: store.wake([wake(key) for key in batch]) for batch in batches * 2])  # type: ignore[misc]
+    at_once([functools.partial(store.wake, [wake(key) for key in batch]) for batch in batches * 2])
 
     found = [read(store, wake(key).id) for key in keys]
     assert {job.generation - clock.micros(job.created_at) for job in found} == {7}

@@ -69,7 +69,7 @@ REFUSED = {
 
 @pytest.mark.parametrize("value", REFUSED.values(), ids=REFUSED)
 def test_a_value_that_is_not_allowed_is_refused(value: Any) -> None:
-    with pytest.raises(PayloadInvalid, match="^result ") as refused:
+    with pytest.raises(PayloadInvalid, match=r"^result ") as refused:
         payloads.encode(value, what="result")
 
     assert len(str(refused.value)) < 200
@@ -110,7 +110,7 @@ TEXTS = {
 
 @pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)
 def test_a_text_that_is_not_allowed_is_refused(text: str) -> None:
-    with pytest.raises(PayloadInvalid, match="^payload ") as refused:
+    with pytest.raises(PayloadInvalid, match=r"^payload ") as refused:
         payloads.check(text)
 
     assert len(str(refused.value)) < 200

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import dramatiq
 import pytest
-from pydantic import SecretStr
 
 from middleware.broker import Broker
 from middleware.build import build_broker
@@ -18,10 +17,10 @@ from store.settings import StoreSettings
 def working_broker(tmp_path: Path, valkey_url: str) -> Iterator[Broker]:
     """A broker on a real Valkey and a SQLite store, with the scheduler's shift declared."""
     made = build_broker(
-        StoreSettings(
-            home=tmp_path, db_url=SecretStr(f"sqlite:///{tmp_path}/jobs.db"), valkey_url=SecretStr(valkey_url)
+        StoreSettings.model_validate(
+            {"JOBS_HOME": tmp_path, "JOBS_DB_URL": f"sqlite:///{tmp_path}/jobs.db", "JOBS_VALKEY_URL": valkey_url}
         ),
-        WorkerSettings(concurrency=4, lease_seconds=5),
+        WorkerSettings.model_validate({"WORKER_CONCURRENCY": 4, "JOBS_LEASE_SECONDS": 5}),
     )
     made.runtime.store.migrate()
     declare_shift(made)

@@ -31,7 +31,7 @@ class Invoice(Payload):
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[Broker]:
     made = build_broker(
-        StoreSettings(home=tmp_path, db_url=f"sqlite:///{tmp_path}/jobs.db"),  # type: ignore[arg-type]
+        StoreSettings.model_validate({"JOBS_HOME": tmp_path, "JOBS_DB_URL": f"sqlite:///{tmp_path}/jobs.db"}),
         WorkerSettings(),
     )
     made.runtime.store.migrate()

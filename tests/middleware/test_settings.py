@@ -39,5 +39,14 @@ def test_an_empty_variable_is_an_unset_one(monkeypatch: pytest.MonkeyPatch) -> N
 
 @pytest.mark.parametrize("lease", [1, 2, 60, 120, 3600])
 def test_two_renewals_fit_into_every_lease(lease: float) -> None:
-    settings = WorkerSettings(lease_seconds=lease)
+    settings = WorkerSettings.model_validate({"JOBS_LEASE_SECONDS": lease})
     assert settings.renew_every + settings.renew_jitter <= lease / 2
+
+
+def test_a_variable_that_is_named_like_a_field_means_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/nowhere")
+    monkeypatch.setenv("CONCURRENCY", "9")
+    store, worker = load_all(StoreSettings, WorkerSettings)
+    assert isinstance(store, StoreSettings)
+    assert isinstance(worker, WorkerSettings)
+    assert (str(store.home), worker.concurrency) == (".dramaturg", 2)

@@ -144,14 +144,23 @@ class Desk:
         assert row is not None
         return row
 
-    def track(self, registration: Registration, *, page: int = 50, during: Callable[[Run], None] | None = None) -> Ran:
-        """One attempt of a repository's job, at the moment that it becomes due. ``during`` sees the run first."""
+    def track(
+        self,
+        registration: Registration,
+        *,
+        page: int = 50,
+        before: Callable[[Run], object] = lambda _: None,
+        after: Callable[[], object] = lambda: None,
+    ) -> Ran:
+        """One attempt of a repository's job, at the moment that it becomes due. ``before`` is called with the run when
+        it begins, ``after`` between what the handler did and its finish."""
         tracker = Tracker(self.store, INTERVAL, view=self.reads, page=page, draw=lambda: 0.5)
 
         def handler(ref: RepositoryRef, run: Run) -> Outcome:
-            if during is not None:
-                during(run)
-            return tracker.work(ref, run)
+            before(run)
+            outcome = tracker.work(ref, run)
+            after()
+            return outcome
 
         return self._attempt(request(registration).id, RepositoryRef, handler, track_repository.policy)
 
@@ -202,3 +211,20 @@ class Desk:
             explain = "EXPLAIN " if self.store.dialect == "postgres" else "EXPLAIN QUERY PLAN "
             rows = tx.execute(explain + spelled(dialect_of(self.store.dialect), statement), values)
         return "\n".join(str(row[-1]) for row in rows)
+
+    def forbid(self, table: str) -> None:
+        """From now on every write on a table fails, as on a disk that is full."""
+        if self.store.dialect == "sqlite":
+            for verb in ("INSERT", "UPDATE"):
+                self.execute(
+                    f"CREATE TRIGGER forbid_{verb} BEFORE {verb} ON {{our}}{table} BEGIN SELECT RAISE(ABORT, 'no'); END"
+                )
+        else:
+            self.execute(
+                "CREATE FUNCTION forbid() RETURNS trigger LANGUAGE plpgsql AS "
+                "'BEGIN RAISE EXCEPTION USING ERRCODE = $$23514$$; END'"
+            )
+            self.execute(
+                f"CREATE TRIGGER forbid BEFORE INSERT OR UPDATE ON {{our}}{table} FOR EACH ROW "
+                "EXECUTE FUNCTION forbid()"
+            )

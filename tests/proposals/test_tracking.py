@@ -9,7 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from actors.proposals.book import FIRST
+from actors.proposals.job import request
 from actors.proposals.model import State
+from actors.proposals.statements import REFERENCES, REGISTRATIONS_WITH_WORK
+from actors.proposals.tracking import RepositoryRef, Tracker
 from middleware.run import Run
 from store.contract import Store
 from store.events import Cancel, Kind
@@ -146,9 +150,6 @@ def test_a_pass_that_ends_with_a_full_page_ends_all_the_same(desk: Desk) -> None
 
 
 def test_the_page_query_uses_its_index(desk: Desk) -> None:
-    from actors.proposals.book import FIRST
-    from actors.proposals.statements import REFERENCES, REGISTRATIONS_WITH_WORK
-
     proposals = desk.open_many(1)
     values = {"repository_id": proposals[0].repository.id, "after": FIRST, "limit": 50}
     for statement in (REFERENCES, REGISTRATIONS_WITH_WORK):
@@ -189,7 +190,7 @@ def test_a_wake_during_the_last_run_of_a_pass_leads_to_another_pass(desk: Desk) 
     proposal = desk.open()
     desk.workshop.branch("second", desk.tip("feature"))
     late = []
-    desk.track(proposal.repository, during=lambda _: late.append(desk.open("second")))
+    desk.track(proposal.repository, after=lambda: late.append(desk.open("second")))
     assert desk.there(proposal.repository).run_at <= desk.store.ping()
     desk.track(proposal.repository)
     assert desk.now(late[0]).compared is not None
@@ -213,23 +214,17 @@ def test_what_was_found_out_is_not_written_over_a_newer_change(desk: Desk) -> No
 
 def test_a_run_that_was_frozen_writes_nothing_over_what_a_later_one_found(desk: Desk) -> None:
     proposal = desk.open()
+    ref = RepositoryRef(repository=NAME, incarnation=proposal.repository.incarnation)
     frozen = desk.tip("feature")
+    runs: list[Run] = []
 
-    def thaw() -> None:
+    def while_frozen() -> None:
         desk.reads.meanwhile = lambda: None
         desk.workshop.commit("feature", {"more.txt": "more\n"})
-        desk.proposals.update(proposal.id, title="woken")
-        tracker_of_another_worker()
+        Tracker(desk.store, INTERVAL).work(ref, runs[0])  # another worker's run
 
-    def tracker_of_another_worker() -> None:
-        from actors.proposals.tracking import RepositoryRef, Tracker
-
-        ref = RepositoryRef(repository=NAME, incarnation=proposal.repository.incarnation)
-        Tracker(desk.store, INTERVAL).work(ref, runs[0])
-
-    runs: list[Run] = []
-    desk.reads.meanwhile = thaw
-    desk.track(proposal.repository, during=runs.append)
+    desk.reads.meanwhile = while_frozen
+    desk.track(proposal.repository, before=runs.append)
     assert desk.reads.compared == [(desk.tip("main"), frozen)]
     found = desk.now(proposal).compared
     assert found is not None
@@ -375,7 +370,7 @@ def test_a_cancel_is_seen_between_two_proposals(desk: Desk, store: Store) -> Non
         runs[0]._holding.tell(cancelled=True)
 
     desk.reads.meanwhile = cancel
-    ran = desk.track(repository, during=runs.append)
+    ran = desk.track(repository, before=runs.append)
     assert ran.left.state == "cancelled"
     assert [bool(desk.now(proposal).compared) for proposal in proposals] == [True, False, False]
 
@@ -384,7 +379,7 @@ def test_a_stopping_worker_goes_no_further_and_another_goes_on_from_there(desk: 
     proposals = desk.open_many(3)
     runs: list[Run] = []
     desk.reads.meanwhile = lambda: runs[0]._holding.tell(stopped=True)
-    ran = desk.track(proposals[0].repository, during=runs.append)
+    ran = desk.track(proposals[0].repository, before=runs.append)
     assert (ran.finish.kind, ran.finish.delay) == (Kind.AGAIN, 0)
     desk.reads.meanwhile = lambda: None
     desk.track(proposals[0].repository)
@@ -443,20 +438,12 @@ def test_reopening_wakes_tracking(desk: Desk) -> None:
 
 def test_a_proposal_opened_while_the_job_retires_is_tracked(desk: Desk) -> None:
     proposal = desk.open()
-    desk.track(proposal.repository)
     desk.proposals.close(proposal.id)
     late = []
-
-    def reopen(_: Run) -> None:
-        tracker_sees = desk.reads.opened
-        late.append(tracker_sees)
-
-    ran = desk.track(proposal.repository, during=reopen)
-    assert ran.left.state == "completed"
-    second = desk.open()
-    assert desk.there(proposal.repository).state == "queued"
+    ran = desk.track(proposal.repository, after=lambda: late.append(desk.open()))
+    assert (ran.finish.kind, ran.left.state) == (Kind.DONE, "queued")
     desk.track(proposal.repository)
-    assert desk.now(second).compared is not None
+    assert desk.now(late[0]).compared is not None
 
 
 # --- incarnations -----------------------------------------------------------------------------------------------------
@@ -510,8 +497,6 @@ def test_a_removed_repository_retires_its_job(desk: Desk) -> None:
 def test_a_job_of_a_repository_that_nobody_registered_is_done(desk: Desk) -> None:
     proposal = desk.open()
     stranger = proposal.repository._replace(name="stranger")
-    from actors.proposals.job import request
-
     desk.store.wake([request(stranger)])
     assert desk.track(stranger).left.state == "completed"
 

@@ -1,0 +1,162 @@
+"""The verbs of the store contract on Postgres."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Any, TypeVar
+
+from store import migrations
+from store.contract import Change, Claimed, Document, Due, Renewal, Renewed, Term, Woken
+from store.events import Claim, Wake
+from store.filters import Filter, Order, Tally
+from store.job import Job, Recorded
+from store.migrations import Subject
+from store.postgres import documents, finding, hot, migrating
+from store.postgres.changes import Changes
+from store.postgres.connections import Connection, Connections
+from store.postgres.errors import worded
+from store.postgres.transaction import Transaction, adopt
+from store.postgres.values import rows
+
+Answer = TypeVar("Answer")
+
+
+class PostgresStore:
+    """One database. Safe between threads and over forks; see ``contract.Store``. A pooler may stand between."""
+
+    dialect = "postgres"
+
+    #: Nothing of the contract is missing here.
+    gaps: frozenset[str] = frozenset()
+
+    def __init__(self, url: str, *, pool_size: int = 8) -> None:
+        """``pool_size``: connections at most, for this process; count one for each thread that may hold a transaction,
+        and two more. Connects to nothing. Raises UsageError."""
+        self._connections = Connections(url, pool_size)
+
+    # --- the hot path
+
+    def wake(
+        self, wakes: Sequence[Wake], *, now: datetime | None = None, notify: bool = True
+    ) -> builtins.list[Woken]:  # fmt: skip
+        """As the contract says; one statement where no id comes twice."""
+        if not wakes:
+            return []
+        if len({wake.id for wake in wakes}) == len(wakes):
+            return self._run(lambda connection: hot.wake(connection, wakes, now, notify=notify))
+        with self._connections.transaction() as connection, worded():
+            return hot.wake(connection, wakes, now, notify=notify)
+
+    def due(
+        self, *, limit: int = 100, after: Mapping[str, Due] | None = None, now: datetime | None = None
+    ) -> builtins.list[Due]:  # fmt: skip
+        """As the contract says."""
+        return self._run(lambda connection: hot.due(connection, limit, after, now))
+
+    def claim(self, claims: Sequence[Claim], *, now: datetime | None = None) -> builtins.list[Claimed]:
+        """As the contract says."""
+        return self._run(lambda connection: hot.claim(connection, claims, now)) if claims else []
+
+    def renew(self, renewals: Sequence[Renewal], *, now: datetime | None = None) -> builtins.list[Renewed]:
+        """As the contract says."""
+        return self._run(lambda connection: hot.renew(connection, renewals, now)) if renewals else []
+
+    def swap(self, changes: Sequence[Change], *, now: datetime | None = None) -> builtins.list[bool]:
+        """As the contract says; one statement, history and all."""
+        return self._run(lambda connection: hot.swap(connection, changes, now)) if changes else []
+
+    # --- reading and operating
+
+    def read(self, ids: Sequence[str]) -> builtins.list[Job | None]:
+        """As the contract says."""
+        return self._run(lambda connection: finding.read(connection, ids)) if ids else []
+
+    def find(
+        self, filter: Filter, *, order: Order = "id", descending: bool = False, limit: int = 100,
+        now: datetime | None = None,
+    ) -> builtins.list[Job]:  # fmt: skip
+        """As the contract says."""
+        return self._run(lambda connection: finding.find(connection, filter, order, descending, limit, now))
+
+    def tally(self, filter: Filter, *, now: datetime | None = None) -> builtins.list[Tally]:
+        """As the contract says."""
+        return self._run(lambda connection: finding.tally(connection, filter, now))
+
+    def history(self, job_id: str, *, limit: int = 50) -> builtins.list[Recorded]:
+        """As the contract says."""
+        return self._run(lambda connection: finding.history(connection, job_id, limit))
+
+    # --- documents and terms
+
+    def get(self, kind: str, key: str) -> Document | None:
+        """As the contract says."""
+        return self._run(lambda connection: documents.get(connection, kind, key))
+
+    def list(self, kind: str) -> builtins.list[Document]:
+        """As the contract says."""
+        return self._run(lambda connection: documents.list_(connection, kind))
+
+    def put(self, document: Document, *, now: datetime | None = None) -> bool:
+        """As the contract says."""
+        return self._run(lambda connection: documents.put(connection, document, now))
+
+    def lead(self, name: str, holder: str, seconds: float, *, grace: float = 0, now: datetime | None = None) -> Term:
+        """As the contract says."""
+        return self._run(lambda connection: documents.lead(connection, name, holder, seconds, grace, now))
+
+    def resign(self, name: str, holder: str, *, now: datetime | None = None) -> None:
+        """As the contract says."""
+        self._run(lambda connection: documents.resign(connection, name, holder, now))
+
+    # --- transactions, changes, care
+
+    @contextmanager
+    def transaction(self) -> Iterator[Transaction]:
+        """As the contract says. It holds row locks and one connection of the pool: keep it short."""
+        with self._connections.transaction() as connection:
+            transaction = Transaction(connection)
+            try:
+                yield transaction
+            finally:
+                transaction.end()
+
+    def adopt(self, connection: Any) -> Transaction:
+        """As the contract says; nothing of the caller's connection is changed."""
+        return adopt(connection)
+
+    def changes(self) -> Changes:
+        """As the contract says; what others wake with ``notify`` or by ``dramaturg.wake(...)`` is heard."""
+        return Changes(self._connections)
+
+    def migrate(self, subjects: Sequence[Subject] = ()) -> int:
+        """As the contract says. Raises Refused where the user may not create."""
+        wanted, count = migrating.known(subjects), 0
+        connection = self._connections.connect(patience=migrating.PATIENCE)
+        try:
+            with worded():
+                while migrating.apply_next(connection, wanted):
+                    count += 1
+        finally:
+            connection.close()
+        return count
+
+    def check_schema(self, subjects: Sequence[Subject] = ()) -> None:
+        """As the contract says."""
+        migrations.refuse_missing(migrating.known(subjects), self._run(migrating.applied))
+
+    def ping(self) -> datetime:
+        """As the contract says."""
+        [(now,)] = self._run(lambda connection: rows(connection, "SELECT clock_timestamp()"))
+        assert isinstance(now, datetime)
+        return now
+
+    def close(self) -> None:
+        """As the contract says."""
+        self._connections.close()
+
+    def _run(self, work: Callable[[Connection], Answer]) -> Answer:
+        with self._connections.lend() as connection, worded():
+            return work(connection)
