@@ -56,6 +56,9 @@ class Book:
 
     def register(self, tx: Tx, domain: str, name: str, path: str, incarnation: str) -> list[Registration]:
         """Make an incarnation the one of its name; answers it, then those that it took the name from."""
+        known = self.registration(tx, domain, name, incarnation)
+        if known is not None and known.ended is None and known.path == path:
+            return [known]
         values = {"id": new_id(), "domain": domain, "name": name, "path": path, "incarnation": incarnation}
         named = {"domain": domain, "name": name, "incarnation": incarnation}
         replaced = self._registrations(tx, statements.REPLACE_OTHERS, named)
@@ -83,7 +86,7 @@ class Book:
     ) -> list[Proposal]:
         """A page of proposals by id."""
         where = {"domain": domain, "name": name, "state": state and state.value, "after": after, "limit": limit}
-        return self._proposals(tx, statements.PROPOSALS, where)
+        return self._proposals(tx, statements.PROPOSALS if name is None else statements.PROPOSALS_OF_NAME, where)
 
     def left_over(self, tx: Tx, registration: Registration, limit: int) -> list[Proposal]:
         """Tracked proposals of one registration, kept for this transaction."""

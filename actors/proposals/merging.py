@@ -8,6 +8,7 @@ more, and then nothing was merged.
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 from actors.proposals import lifecycle
@@ -16,13 +17,16 @@ from actors.proposals.changing import check_same, commits_of, keep, read, wake
 from actors.proposals.errors import BranchMissing, BranchMoved, BranchRefused, CommitMissing, MergeRefused
 from actors.proposals.lifecycle import Action
 from actors.proposals.model import Change, Merging, Proposal, State
-from actors.proposals.refusals import ProposalRefused
+from actors.proposals.refusals import MergeUncertain, ProposalRefused
 from actors.proposals.view import OpenView, View
 from store.contract import Store
 from store.errors import Refused
 
 #: After one of these the branch does not hold the merge. Anything else leaves that open.
 _NOT_MERGED = (BranchMissing, BranchMoved, BranchRefused, CommitMissing, MergeRefused)
+
+#: Seconds between two looks at a branch that another writer has locked.
+_PAUSES = (0.02, 0.05, 0.1, 0.2, 0.2)
 
 
 class Merger:
@@ -38,7 +42,7 @@ class Merger:
 
         Raises ProposalMissing, ProposalRefused, RepositoryReplaced, RepositoryMissing; MergeRefused, BranchMoved,
         BranchMissing, BranchRefused and CommitMissing when it can't be merged: then it is open again;
-        RepositoryUnreadable.
+        RepositoryUnreadable and MergeUncertain when that is not known.
         """
         proposal = read(self._store, self._book, proposal_id)
         if proposal.state is not State.MERGING:
@@ -60,6 +64,8 @@ class Merger:
         _check_mergeable(git, proposal, base, head)
         with self._store.transaction() as tx:
             now = keep(self._book, tx, proposal.id)
+            if now.state is State.MERGING:
+                return now  # somebody else began it at this moment: both make the same merge
             state, change = lifecycle.decide(now, Action.MERGE)
             if (now.base, now.head) != (proposal.base, proposal.head):
                 raise ProposalRefused(f"proposal {now.id} got other branches meanwhile: look at it, and merge it again")
@@ -122,8 +128,20 @@ def _merged(git: View, proposal: Proposal, merging: Merging) -> str:
             at=merging.since,
         )
 
-    try:
+    # Refused by a branch that was seen elsewhere, it is not merged. Refused by one that still stands where it stood, it
+    # is locked, perhaps by somebody who settles the same merge at this moment: that has to be waited for.
+    moved = False
+    for pause in _PAUSES:
+        try:
+            return attempt()
+        except BranchMoved:
+            if moved:
+                raise
+        moved = git.heads((proposal.base,))[proposal.base] != merging.base_commit
+        time.sleep(0.0 if moved else pause)
+    if moved:
         return attempt()
-    except BranchMoved:
-        # Perhaps by somebody who settles the same merge at this moment: then the branch holds it on the second look.
-        return attempt()
+    raise MergeUncertain(
+        f"branch {proposal.base!r} of {proposal.repository.name} is locked by another writer, so it is not known yet "
+        f"whether proposal {proposal.id} is merged: merge it again; if no git command is running, delete the .lock file"
+    )

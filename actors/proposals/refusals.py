@@ -7,6 +7,7 @@
     ├── ProposalRefused           the proposal's state says no
     └── RepositoryReplaced        the proposal's repository was made anew, or removed, since
     Unavailable
+    ├── MergeUncertain            whether a merge was made can't be seen at this moment
     └── RepositoryHidden          a worker can't reach a registered repository
 
 What is wrong with a git repository itself stands in ``errors.py`` beside this file.
@@ -39,6 +40,12 @@ class RepositoryReplaced(Refused):
     """The proposal's repository was made anew under its name, or removed, since the proposal was opened."""
 
     code = "repository_replaced"
+
+
+class MergeUncertain(Unavailable):
+    """Whether a merge was made can't be seen at this moment; the proposal stays pinned until it is merged again."""
+
+    code = "merge_uncertain"
 
 
 class RepositoryHidden(Unavailable):

@@ -122,10 +122,14 @@ PROPOSAL = f"{_PROPOSAL} WHERE p.id = :id"
 
 PROPOSAL_TO_CHANGE = f"{_PROPOSAL} WHERE p.id = :id {{lock}}"
 
-PROPOSALS = f"""{_PROPOSAL}
-WHERE p.id > :after AND (CAST(:domain AS text) IS NULL OR r.domain = :domain)
-  AND (CAST(:name AS text) IS NULL OR r.name = :name) AND (CAST(:state AS text) IS NULL OR p.state = :state)
-ORDER BY p.id LIMIT :limit"""
+_MATCHES = """p.id > :after AND (CAST(:domain AS text) IS NULL OR r.domain = :domain)
+  AND (CAST(:state AS text) IS NULL OR p.state = :state) ORDER BY p.id LIMIT :limit"""
+
+PROPOSALS = f"{_PROPOSAL} WHERE {_MATCHES}"
+
+#: A statement of its own, so that it walks the few registrations of the name and not all proposals.
+PROPOSALS_OF_NAME = f"""{_PROPOSAL}
+WHERE p.repository_id IN (SELECT named.id FROM {{our}}repository named WHERE named.name = :name) AND {_MATCHES}"""
 
 #: What is still tracked of a registration that has ended.
 LEFT_OVER = f"""{_PROPOSAL}

@@ -57,5 +57,6 @@ def valkey_url(chosen: StoreSettings) -> str | None:
     """Where Valkey is, without starting one: JOBS_VALKEY_URL, or what is up under JOBS_HOME; None if nothing is."""
     if chosen.valkey_url is not None:
         return chosen.valkey_url.get_secret_value()
-    socket = socket_path(Path(chosen.home).resolve(), "valkey.sock")
-    return f"unix://{quote(str(socket))}" if ping(socket) is Answer.ALIVE else None
+    home = Path(chosen.home).resolve()
+    socket = socket_path(home, "valkey.sock")
+    return f"unix://{quote(str(socket))}" if home.is_dir() and ping(socket) is Answer.ALIVE else None

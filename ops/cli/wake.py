@@ -104,9 +104,9 @@ def wake(
         policy = _published(store, wanted.job_type)
         actor = known_here(wanted.job_type)
         request = _request(wanted, policy, actor)
+        now = store.ping()
         woken = store.wake([request])[0]
         reached = not woken.due or _ring(chosen, worker, bell, request)
-        now = store.ping()
     _answer(woken, request, now, as_json)
     if actor is None and wanted.key is None and not as_json:
         click.echo(
@@ -115,7 +115,7 @@ def wake(
             err=True,
         )
     if not reached:
-        click.echo("Valkey was not reached; the scheduler finds the job within about a second of running", err=True)
+        click.echo("Valkey was not reached, so nobody was told: the scheduler finds the job by itself", err=True)
 
 
 def known_here(job_type: str) -> JobActor[Any, Any] | None:

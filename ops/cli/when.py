@@ -11,7 +11,7 @@ from store.outcome import MAX_DELAY
 
 _LENGTH = re.compile(r"(\d{1,12}(?:\.\d{1,6})?)\s*([smhd])")
 _SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
-_ZONED = re.compile(r"(\S+(?:[ T]\d\d:\d\d(?::\d\d(?:\.\d{1,6})?)?)?)\s+([A-Za-z][A-Za-z0-9_+/-]{0,63})")
+_ZONED = re.compile(r"(\S.*?)\s+([A-Za-z][A-Za-z0-9_+/-]{0,63})")
 
 #: Years that every store can keep, with room on both sides.
 _YEARS = range(1970, 9000)

@@ -30,7 +30,8 @@ class Changes:
     """
 
     def __init__(self, connections: Connections) -> None:
-        """Connects at once, so that nothing is missed from here on; where that fails, later."""
+        """Connects at once, so that nothing is missed from here on. Raises StoreUnavailable; a connection that is lost
+        later is no error."""
         self._connections = connections
         self._turn = threading.Lock()  # held by who waits
         self._stirred = threading.Event()  # closed, or listening anew
@@ -39,8 +40,7 @@ class Changes:
         self._connection: Connection | None = None
         self._seeker: threading.Thread | None = None
         self._sought_at = elapsed()
-        self._seek()
-        self._stirred.clear()
+        self._connection = self._listener()
 
     def wait(self, timeout: float) -> bool:
         """As the contract says; what piled up is one answer, and listening anew is one too: something may have been
@@ -91,22 +91,24 @@ class Changes:
         self._seeker.start()
 
     def _seek(self) -> None:
-        """Listen, if the database is there, and if it is a session of our own that would."""
         try:
-            connection = self._connections.connect()
+            self._connection = self._listener()
         except DramaturgError:
-            return  # it is not there: whoever waits also looks once a second, and hears of it there
+            return  # not there yet: whoever waits here also looks once a second, and hears of it then
+        self._stirred.set()
+
+    def _listener(self) -> Connection | None:
+        """A connection that listens; None where it would not be a session of our own that does."""
+        connection = self._connections.connect()
         try:
             with worded():
                 [(backend,)] = rows(connection, "SELECT pg_backend_pid()")
                 self._deaf = backend != connection.info.backend_pid
                 if not self._deaf:
                     rows(connection, f"LISTEN {CHANNEL}")
+                    return connection
         except DramaturgError:
             connection.close()
-            return
-        if self._deaf:
-            connection.close()
-            return
-        self._connection = connection
-        self._stirred.set()
+            raise
+        connection.close()
+        return None

@@ -47,11 +47,17 @@ IDLE: Final = 120.0
 PATIENCE: Final = 30.0
 QUEUEING: Final = 10.0
 
+#: A user who is called as our schema is would look for every table there first, and make new ones there.
+NOT_OURS: Final = (
+    "SELECT set_config('search_path', replace(current_setting('search_path'), '\"$user\", ', ''), true) "
+    "WHERE current_user = 'dramaturg'"
+)
+
 #: The server ends a transaction of ours that waits for its own program this long: it holds locks, and keeps vacuum from
 #: its work. These settings are the transaction's alone, and set in the round trip that begins it.
 _BEGIN: Final = (
-    "BEGIN ISOLATION LEVEL READ COMMITTED; "
-    "SET LOCAL lock_timeout = '10s'; SET LOCAL idle_in_transaction_session_timeout = '5min'"
+    "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = '10s'; "
+    f"SET LOCAL idle_in_transaction_session_timeout = '5min'; {NOT_OURS}"
 )
 
 

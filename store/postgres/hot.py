@@ -76,7 +76,7 @@ def renew(connection: Connection, renewals: Sequence[Renewal], now: datetime | N
     answers: dict[int, Renewed] = {}
     for batch in _rounds(renewals):
         sent = {"renewals": _json(_renewal(item) for _, item in _by_id(batch)), "now": _at(now)}
-        held: dict[str, bool] = dict(rows(connection, _RENEW, sent))  # type: ignore[arg-type]
+        held: dict[str, bool] = dict(rows(connection, _RENEW, sent))
         answers.update((place, Renewed(item.id in held, held.get(item.id, False))) for place, item in batch)
     return [answers[place] for place in range(len(renewals))]
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final, LiteralString, cast
+from typing import Any, Final
 
 import psycopg
 
 from store import migrations
 from store.migrations import Applied, Migration, Subject
+from store.postgres.connections import NOT_OURS
 from store.postgres.values import rows
 
 Connection = psycopg.Connection[Any]
@@ -20,7 +21,7 @@ SUBJECT: Final = "dramaturg"
 PATIENCE: Final = 3600.0
 
 #: Racing migrators wait for each other here, until the end of the transaction. Nobody else uses this number.
-_ALONE: Final = "SET LOCAL lock_timeout = '60s'; SELECT pg_advisory_xact_lock(7240317565103285561)"
+_ALONE: Final = f"SET LOCAL lock_timeout = '60s'; SELECT pg_advisory_xact_lock(7240317565103285561); {NOT_OURS}"
 
 #: Only what is missing is made: CREATE ... IF NOT EXISTS wants the right to create even where there is nothing to do.
 _SCHEMA: Final = "SELECT to_regnamespace('dramaturg') IS NOT NULL, to_regclass('dramaturg.migration') IS NOT NULL"
@@ -67,6 +68,6 @@ def apply_next(connection: Connection, wanted: Sequence[Migration]) -> bool:
         if not recorded:
             connection.execute(_RECORDS)
         following = missing[0]
-        connection.execute(cast(LiteralString, following.statements))
+        connection.execute(following.statements)
         rows(connection, _RECORD, following._asdict())
         return True

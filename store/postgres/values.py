@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final, LiteralString, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 
 import psycopg
 from psycopg.adapt import AdaptersMap, Buffer, Dumper, Loader
@@ -117,7 +117,7 @@ def _fetch(
 ) -> list[Row]:
     factory = tuple_row if make is tuple else lambda _: make
     with _Cursor(connection, row_factory=cast(Any, factory)) as cursor:
-        cursor.execute(cast(LiteralString, statement), parameters, prepare=False, binary=binary)
+        cursor.execute(statement, parameters, prepare=False, binary=binary)
         return cursor.fetchall() if cursor.description is not None else []
 
 

@@ -30,6 +30,8 @@ class Changes:
         deadline = clock.elapsed() + timeout
         while not self._closed.is_set():
             now = self._look()
+            if self._closed.is_set():
+                break
             if now != self._seen:
                 self._seen = now
                 return True
@@ -37,6 +39,7 @@ class Changes:
             if left <= 0:
                 return False
             self._closed.wait(min(left, _PERIOD))
+        self._connections.close()  # a look that was under way may have opened it again
         return False
 
     def close(self) -> None:

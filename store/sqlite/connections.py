@@ -254,6 +254,7 @@ class Connections:
         self._gate = threading.Condition()
         self._cut_off = self._cut_off or bool(self._out)
         self._out = {}
+        self._writers = set()
 
 
 def _undo(connection: sqlite3.Connection) -> None:

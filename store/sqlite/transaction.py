@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -44,11 +45,8 @@ class Transaction:
     def execute(self, statement: str, parameters: Mapping[str, Any] | None = None) -> list[tuple[Any, ...]]:
         """Run one statement with ``:name`` parameters; answers all its rows. Raises StoreUnavailable and Refused."""
         cursor = self._cursor()
-        try:
+        with self._translated():
             return cursor.execute(statement, parameters or {}).fetchall()
-        except Raised as error:
-            self._ended = self._is_undone(error)
-            raise failure(error, self._path) from None
 
     def end(self) -> None:
         """Refuse whatever comes now: the connection is somebody else's again."""
@@ -61,9 +59,10 @@ class Transaction:
     def _part(self, work: Callable[[sqlite3.Cursor], T]) -> T:
         """``work``, all of it or nothing, even where the caller catches what it raises and commits."""
         cursor = self._cursor()
-        try:
-            if not self._connection.in_transaction:
-                cursor.execute(f"BEGIN {self._connection.isolation_level}")  # as the driver would before an INSERT
+        if not self._connection.in_transaction:
+            with self._translated():  # as the driver would before an INSERT, but not before a savepoint
+                cursor.execute(f"BEGIN {self._connection.isolation_level}")
+        with self._translated():
             cursor.execute("SAVEPOINT dramaturg_part")
             try:
                 answer = work(cursor)
@@ -73,21 +72,24 @@ class Transaction:
                     cursor.execute("RELEASE dramaturg_part")
                 raise
             cursor.execute("RELEASE dramaturg_part")
-        except Raised as error:
-            self._ended = self._is_undone(error)
-            raise failure(error, self._path) from None
         return answer
 
-    def _is_undone(self, error: BaseException) -> bool:
-        """Some errors (a full disk) undo the whole transaction: what came next would stand in another one."""
-        return isinstance(error, sqlite3.OperationalError) and not self._connection.in_transaction
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        begun = self._connection.in_transaction
+        try:
+            yield
+        except Raised as error:
+            # A full disk, for one, undoes the whole transaction: what came next would stand outside of it.
+            self._ended = begun and not self._connection.in_transaction
+            raise failure(error, self._path) from None
 
     def _cursor(self) -> sqlite3.Cursor:
         """A cursor of our own, whatever the caller's connection makes of rows."""
-        if self._ended or not (self._connection.in_transaction or _begins_by_itself(self._connection)):
-            raise UsageError("this transaction has ended, by its block, a statement in it or a failure: begin another")
         if os.getpid() != self._process:
             raise UsageError("a transaction can't be used on both sides of a fork: fork before or after it")
+        if self._ended or not (self._connection.in_transaction or _begins_by_itself(self._connection)):
+            raise UsageError("this transaction has ended, by its block, a statement in it or a failure: begin another")
         cursor = sqlite3.Cursor(self._connection)
         cursor.row_factory = None
         return cursor
@@ -104,25 +106,37 @@ def adopt(connection: Any, connections: Connections) -> Transaction:
             f"a SQLite store can wake in a sqlite3.Connection or in its own transaction, not in a "
             f"{type(connection).__module__}.{type(connection).__qualname__}"
         )
-    cursor = sqlite3.Cursor(connection)
-    cursor.row_factory = None
     try:
-        # A pragma and no SELECT: that would make a reader of a transaction that has to write.
-        files = [row[2] for row in cursor.execute("PRAGMA database_list") if row[1] in ("main", b"main")]
+        main = _main_file(connection)
     except sqlite3.ProgrammingError:
         raise UsageError("that sqlite3.Connection is closed, or was made in another thread") from None
+    except Raised as error:
+        raise failure(error, connections.path) from None
     if not connection.in_transaction and not _begins_by_itself(connection):
         raise UsageError(
             "that sqlite3.Connection commits every statement by itself (isolation_level=None): "
             "begin a transaction first, with BEGIN IMMEDIATE"
         )
-    main = os.fsdecode(files[0]) if files and files[0] else ""
-    if not main or place.file_id(connections.path) != place.file_id(Path(main)):
+    file = place.file_id(connections.path)
+    if file is None or not main or place.file_id(Path(os.fsdecode(main))) != file:
         raise Refused(
             f"that sqlite3.Connection is not one to {connections.path}: what it wakes would never run; "
             "connect it to that file"
         )
     return Transaction(connection, connections)
+
+
+def _main_file(connection: sqlite3.Connection) -> str | bytes:
+    """The file behind ``connection``, empty where there is none."""
+    cursor = sqlite3.Cursor(connection)
+    cursor.row_factory = None
+    if connection.text_factory in (str, bytes):
+        row = cursor.execute("PRAGMA database_list").fetchone()
+    else:
+        # A SELECT makes a reader of a transaction that has done nothing yet and has to write, so only where texts
+        # come in a shape that we can't know.
+        row = cursor.execute("SELECT seq, name, CAST(file AS BLOB) FROM pragma_database_list").fetchone()
+    return row[2] or b""
 
 
 def _begins_by_itself(connection: sqlite3.Connection) -> bool:

@@ -23,6 +23,8 @@ from store.sqlite.store import SqliteStore
 class Adapter(ABC):
     """One empty database for one test, and every connection to it that has to be closed."""
 
+    #: A table of a caller's own, named so that no session's settings matter.
+    orders: ClassVar[str]
     #: A URL at which no database answers.
     nowhere: ClassVar[str]
 
@@ -98,12 +100,13 @@ class Adapter(ABC):
 class Sqlite(Adapter):
     """A file of its own."""
 
+    orders = "orders"
     nowhere = "sqlite:////nowhere/at/all/jobs.db"
 
     def open_hasty(self) -> Store:
         return self._keep(SqliteStore(self.url, patience=0.05))
 
-    def join(self, **options: Any) -> sqlite3.Connection:
+    def join(self, **options: Any) -> Any:
         return sqlite3.connect(self.url.removeprefix("sqlite:///"), **options)
 
     def table(self, name: str) -> str:
@@ -119,9 +122,10 @@ class Sqlite(Adapter):
 class Postgres(Adapter):
     """A database of its own on the server of this test process."""
 
+    orders = "public.orders"
     nowhere = "postgresql://nobody:hidden-word@127.0.0.1:1/jobs"
 
-    def join(self, **options: Any) -> psycopg.Connection[Any]:
+    def join(self, **options: Any) -> Any:
         return psycopg.connect(self.url, **options)
 
     def table(self, name: str) -> str:

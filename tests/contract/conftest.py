@@ -1,4 +1,4 @@
-"""Every store, one after the other, each time over an empty database of its own."""
+"""Every store, one after the other, each time over an empty database."""
 
 from __future__ import annotations
 
@@ -8,18 +8,35 @@ from pathlib import Path
 import pytest
 
 from store.contract import Store
+from store.engines.postgres import Postgres as Server
 from tests.contract.acts import publish
 from tests.contract.adapters import ADAPTERS, Adapter
 from tests.contract.rows import TYPE
+from tests.contract.spares import Spares
+
+
+@pytest.fixture(scope="session")
+def spares(postgres_server: Server) -> Spares:
+    """Databases of this test process' Postgres."""
+    return Spares(postgres_server)
 
 
 @pytest.fixture(params=ADAPTERS)
 def adapter(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Adapter]:
-    """An empty database and its strangers' ways in."""
-    url = f"sqlite:///{tmp_path}/jobs.db" if request.param == "sqlite" else request.getfixturevalue("postgres_url")
-    adapter = ADAPTERS[request.param](url)
+    """An empty database, migrated where the test asks for a ``store``, and its strangers' ways in."""
+    if request.param == "sqlite":
+        adapter = ADAPTERS["sqlite"](f"sqlite:///{tmp_path}/jobs.db")
+        yield adapter
+        adapter.close()
+        return
+    server: Server = request.getfixturevalue("postgres_server")
+    spares: Spares = request.getfixturevalue("spares")
+    migrated = "store" in request.fixturenames
+    name = spares.take(migrated=migrated)
+    adapter = ADAPTERS["postgres"](server.url_of(name))
     yield adapter
     adapter.close()
+    spares.give_back(name, migrated=migrated)
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from store import identity
 from store.clock import PARKED
 from store.contract import ANY_VERSION, Claimed, Document, Store
 from store.errors import StoreUnavailable
-from store.events import Claim, GiveBack, Kind, Reclaim, Release
+from store.events import Claim, Event, GiveBack, Kind, Reclaim, Release
 from store.job import Job
 from store.policy import Policy
 from store.transitions import after
@@ -233,12 +233,12 @@ def test_a_lease_that_was_given_up_can_not_claim_again(store: Store, way: str) -
     store.wake([wake()], now=NOW)
     job = take(store, wake().id, now=NOW)
     assert job.lease_id is not None
-    event = {
+    ways: dict[str, Event] = {
         "release": Release(job.lease_id, job.attempt),
         "give back": GiveBack(job.lease_id, job.attempt, 5, "type_unknown"),
         "reclaim": Reclaim(job.lease_id),
-    }[way]
-    assert settle(store, job, event, now=later(61))
+    }
+    assert settle(store, job, ways[way], now=later(61))
 
     assert store.claim([claim(job.id, job.lease_id)], now=later(1000)) == [REFUSED]
     assert read(store, job.id).state == "queued"

@@ -27,10 +27,10 @@ class GivenUp(Exception):
 
 
 @pytest.fixture
-def orders(store: Store) -> Store:
+def orders(store: Store, adapter: Adapter) -> Store:
     """The store beside which a caller has a table of its own."""
     with store.transaction() as tx:
-        assert tx.execute("CREATE TABLE orders (id integer PRIMARY KEY, note text NOT NULL)") == []
+        assert tx.execute(f"CREATE TABLE {adapter.orders} (id integer PRIMARY KEY, note text NOT NULL)") == []
     store.wake([wake("old")], now=NOW)
     return store
 
@@ -38,24 +38,26 @@ def orders(store: Store) -> Store:
 def everything(tx: Tx, store: Store, adapter: Adapter) -> None:
     """One of each thing that a transaction can do."""
     old = read(store, wake("old").id)
-    tx.execute(f"INSERT INTO orders (id, note) VALUES (1, {adapter.parameter('note')})", {"note": "ö'%s :x 🎭"})
+    tx.execute(
+        f"INSERT INTO {adapter.orders} (id, note) VALUES (1, {adapter.parameter('note')})", {"note": "ö'%s :x 🎭"}
+    )
     assert tx.wake([wake("new")], now=NOW)[0].created
     assert tx.put(Document("tick", "x", 0, {"at": 1}), now=NOW)
     cancelled = decide(old, Cancel(), Policy(TYPE))
     assert tx.swap([change(old)._replace(decision=cancelled)], now=NOW) == [True]
 
 
-def seen(store: Store) -> tuple[Any, ...]:
+def seen(store: Store, adapter: Adapter) -> tuple[Any, ...]:
     """What others see of it."""
     with store.transaction() as tx:
-        notes = tx.execute("SELECT id, note FROM orders ORDER BY id")
+        notes = tx.execute(f"SELECT id, note FROM {adapter.orders} ORDER BY id")
     new = store.read([wake("new").id])[0]
     old = read(store, wake("old").id)
     history = [entry.kind for entry in store.history(old.id)]
     return notes, new is not None, store.get("tick", "x"), old.state, history
 
 
-NOTHING = ([], False, None, "queued", [])
+NOTHING: tuple[Any, ...] = ([], False, None, "queued", [])
 EVERYTHING = ([(1, "ö'%s :x 🎭")], True, Document("tick", "x", 1, {"at": 1}), "cancelled", ["cancelled"])
 
 
@@ -69,7 +71,7 @@ def test_all_of_a_transaction_is_committed_at_its_end(orders: Store, other: Stor
         assert other.get("tick", "x") is None
         assert read(other, wake("old").id).state == "queued"
 
-    assert seen(other) == EVERYTHING
+    assert seen(other, adapter) == EVERYTHING
 
 
 @pytest.mark.parametrize("error", [GivenUp, KeyboardInterrupt, UsageError])
@@ -78,21 +80,24 @@ def test_nothing_of_a_transaction_is_left_when_it_raises(
 ) -> None:
     raised = error("mine")
 
-    with pytest.raises(error) as caught:
+    def give_up() -> None:
         with orders.transaction() as tx:
             everything(tx, other, adapter)
             raise raised
 
+    with pytest.raises(error) as caught:
+        give_up()
+
     assert caught.value is raised
-    assert seen(other) == NOTHING
+    assert seen(other, adapter) == NOTHING
 
 
 def test_a_transaction_sees_its_own_work(orders: Store, adapter: Adapter) -> None:
     with orders.transaction() as tx:
         tx.wake([wake("new", payload="[1]")], now=NOW)
         [again] = tx.wake([wake("new", payload="[2]")], now=NOW)
-        tx.execute("INSERT INTO orders (id, note) VALUES (7, 'seven')")
-        assert tx.execute("SELECT note FROM orders") == [("seven",)]
+        tx.execute(f"INSERT INTO {adapter.orders} (id, note) VALUES (7, 'seven')")
+        assert tx.execute(f"SELECT note FROM {adapter.orders}") == [("seven",)]
         assert tx.put(Document("tick", "x", 0, {}), now=NOW)
         assert not tx.put(Document("tick", "x", 0, {}), now=NOW)
         assert not again.created
@@ -102,28 +107,34 @@ def test_statements_answer_their_rows(orders: Store, adapter: Adapter) -> None:
     name = adapter.parameter("id")
     with orders.transaction() as tx:
         for number in (1, 2, 3):
-            assert tx.execute(f"INSERT INTO orders (id, note) VALUES ({name}, 'n')", {"id": number}) == []
-        assert tx.execute(f"SELECT id, note FROM orders WHERE id > {name} ORDER BY id", {"id": 1}) == [
+            assert tx.execute(f"INSERT INTO {adapter.orders} (id, note) VALUES ({name}, 'n')", {"id": number}) == []
+        assert tx.execute(f"SELECT id, note FROM {adapter.orders} WHERE id > {name} ORDER BY id", {"id": 1}) == [
             (2, "n"),
             (3, "n"),
         ]
-        assert tx.execute(f"DELETE FROM orders WHERE id = {name}", {"id": 3}) == []
-        assert tx.execute("UPDATE orders SET note = 'm' RETURNING id, note") == [(1, "m"), (2, "m")]
+        assert tx.execute(f"DELETE FROM {adapter.orders} WHERE id = {name}", {"id": 3}) == []
+        assert tx.execute(f"UPDATE {adapter.orders} SET note = 'm' RETURNING id, note") == [(1, "m"), (2, "m")]
 
 
 BAD_STATEMENTS = {
     "a syntax error": "SELEKT 'hidden-word'",
     "an unknown table": "SELECT * FROM hidden_word",
-    "a doubled key": "INSERT INTO orders (id, note) VALUES (1, 'hidden-word'), (1, 'hidden-word')",
-    "a missing value": "INSERT INTO orders (id, note) VALUES (1, NULL)",
+    "a doubled key": "INSERT INTO ORDERS (id, note) VALUES (1, 'hidden-word'), (1, 'hidden-word')",
+    "a missing value": "INSERT INTO ORDERS (id, note) VALUES (1, NULL)",
 }
 
 
 @pytest.mark.parametrize("statement", BAD_STATEMENTS.values(), ids=BAD_STATEMENTS)
-def test_a_statement_that_the_database_refuses_is_refused_in_our_words(orders: Store, statement: str) -> None:
-    with pytest.raises(Refused) as refused, orders.transaction() as tx:
-        tx.wake([wake("new")], now=NOW)
-        tx.execute(statement)
+def test_a_statement_that_the_database_refuses_is_refused_in_our_words(
+    orders: Store, adapter: Adapter, statement: str
+) -> None:
+    def ask() -> None:
+        with orders.transaction() as tx:
+            tx.wake([wake("new")], now=NOW)
+            tx.execute(statement.replace("ORDERS", adapter.orders))
+
+    with pytest.raises(Refused) as refused:
+        ask()
 
     shown = str(refused.value)
     assert "hidden" not in shown
@@ -132,24 +143,30 @@ def test_a_statement_that_the_database_refuses_is_refused_in_our_words(orders: S
 
 
 @pytest.mark.parametrize("statement", BAD_STATEMENTS.values(), ids=BAD_STATEMENTS)
-def test_no_work_is_lost_silently_when_a_refusal_is_passed_over(orders: Store, statement: str) -> None:
+def test_no_work_is_lost_silently_when_a_refusal_is_passed_over(
+    orders: Store, adapter: Adapter, statement: str
+) -> None:
     committed = False
     with suppress(DramaturgError):
         with orders.transaction() as tx:
             tx.wake([wake("new")], now=NOW)
             with suppress(Refused):
-                tx.execute(statement)
+                tx.execute(statement.replace("ORDERS", adapter.orders))
         committed = True
 
     assert (orders.read([wake("new").id]) != [None]) == committed
 
 
 def test_a_refused_wake_takes_the_transaction_with_it(orders: Store, other: Store, adapter: Adapter) -> None:
-    with pytest.raises(Refused), orders.transaction() as tx:
-        everything(tx, other, adapter)
-        tx.wake([wake("bad", priority=11)], now=NOW)
+    def ask() -> None:
+        with orders.transaction() as tx:
+            everything(tx, other, adapter)
+            tx.wake([wake("bad", priority=11)], now=NOW)
 
-    assert seen(orders) == NOTHING
+    with pytest.raises(Refused):
+        ask()
+
+    assert seen(orders, adapter) == NOTHING
 
 
 def test_a_store_goes_on_after_a_transaction_that_failed(orders: Store) -> None:
@@ -167,7 +184,7 @@ def test_transactions_of_many_threads_do_not_mix(orders: Store, adapter: Adapter
 
     def order(number: int) -> None:
         with suppress(GivenUp), orders.transaction() as tx:
-            tx.execute(f"INSERT INTO orders (id, note) VALUES ({number}, {note})", {"note": str(number)})
+            tx.execute(f"INSERT INTO {adapter.orders} (id, note) VALUES ({number}, {note})", {"note": str(number)})
             tx.wake([wake(str(number))], now=NOW)
             if number % 2:
                 raise GivenUp
@@ -175,7 +192,7 @@ def test_transactions_of_many_threads_do_not_mix(orders: Store, adapter: Adapter
     at_once([partial(order, number) for number in range(10)])
 
     with orders.transaction() as tx:
-        assert tx.execute("SELECT id FROM orders ORDER BY id") == [(0,), (2,), (4,), (6,), (8,)]
+        assert tx.execute(f"SELECT id FROM {adapter.orders} ORDER BY id") == [(0,), (2,), (4,), (6,), (8,)]
     found = orders.read([wake(str(number)).id for number in range(10)])
     assert [job is not None for job in found] == [True, False] * 5
 
@@ -185,15 +202,17 @@ def test_a_transaction_begins_as_a_writer(orders: Store, adapter: Adapter) -> No
         for _ in range(5):
             with orders.transaction() as tx:
                 lock = " FOR UPDATE" if isinstance(adapter, Postgres) else ""
-                [(note,)] = tx.execute(f"SELECT note FROM orders WHERE id = 1{lock}")
-                tx.execute(f"UPDATE orders SET note = {adapter.parameter('note')}", {"note": str(int(note) + 1)})
+                [(note,)] = tx.execute(f"SELECT note FROM {adapter.orders} WHERE id = 1{lock}")
+                tx.execute(
+                    f"UPDATE {adapter.orders} SET note = {adapter.parameter('note')}", {"note": str(int(note) + 1)}
+                )
 
     with orders.transaction() as tx:
-        tx.execute("INSERT INTO orders (id, note) VALUES (1, '0')")
+        tx.execute(f"INSERT INTO {adapter.orders} (id, note) VALUES (1, '0')")
     at_once([count] * 6)
 
     with orders.transaction() as tx:
-        assert tx.execute("SELECT note FROM orders") == [("30",)]
+        assert tx.execute(f"SELECT note FROM {adapter.orders}") == [("30",)]
 
 
 def test_a_transaction_of_ours_is_adopted_as_it_is(store: Store) -> None:
@@ -269,17 +288,16 @@ def test_a_callers_commit_commits_all_and_its_rollback_none(
 ) -> None:
     make, kind = CALLERS[name]
     connection = (make if isinstance(adapter, kind) else _plain)(adapter)
-    table = "public.orders" if isinstance(adapter, Postgres) else "orders"
-    connection.execute(f"INSERT INTO {table} (id, note) VALUES (5, 'by hand')")
+    connection.execute(f"INSERT INTO {adapter.orders} (id, note) VALUES (5, 'by hand')")
     tx = orders.adopt(connection)
     [woken] = tx.wake([wake("new")], now=NOW)
     assert (woken.created, woken.due, woken.state) == (True, True, "queued")
     assert tx.put(Document("tick", "x", 0, {"at": 1}), now=NOW)
-    assert len(tx.execute(f"SELECT id, note FROM {table}")) == 1
+    assert len(tx.execute(f"SELECT id, note FROM {adapter.orders}")) == 1
     assert other.read([woken.id]) == [None]
 
     connection.rollback()
-    assert seen(other) == NOTHING
+    assert seen(other, adapter) == NOTHING
 
     if "by hand" in name and isinstance(adapter, kind):
         connection.execute("BEGIN")
@@ -293,11 +311,11 @@ def test_a_caller_can_do_all_that_a_transaction_can(orders: Store, other: Store,
 
     everything(orders.adopt(connection), other, adapter)
     connection.rollback()
-    assert seen(other) == NOTHING
+    assert seen(other, adapter) == NOTHING
 
     everything(orders.adopt(connection), other, adapter)
     connection.commit()
-    assert seen(other) == EVERYTHING
+    assert seen(other, adapter) == EVERYTHING
 
 
 def test_a_refused_wake_leaves_the_rollback_to_the_caller(orders: Store, other: Store, adapter: Adapter) -> None:
@@ -309,7 +327,7 @@ def test_a_refused_wake_leaves_the_rollback_to_the_caller(orders: Store, other: 
         tx.wake([wake("bad", priority=0)], now=NOW)
     connection.rollback()
 
-    assert seen(other) == NOTHING
+    assert seen(other, adapter) == NOTHING
     assert orders.adopt(connection).wake([wake("new")], now=NOW)[0].created
     connection.commit()
 

@@ -112,5 +112,5 @@ def test_a_policy_that_can_not_be_is_refused_by_the_name_of_what_is_wrong(change
 
 
 def test_the_limits_themselves_are_allowed() -> None:
-    for changes in ({"priority": 1}, {"priority": 10}, {"max_retries": 100}, {"quarantine_after": 1}):
-        Policy("test.job", **changes)
+    assert Policy("test.job", priority=1, max_retries=100, quarantine_after=1).priority == 1
+    assert Policy("test.job", priority=10, max_retries=0, quarantine_after=100).priority == 10

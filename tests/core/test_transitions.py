@@ -131,7 +131,7 @@ def test_the_table_has_a_cell_for_every_state() -> None:
     walked = {(event, state) for event, state, _ in _cells()}
 
     assert walked == {(event, state) for event, _, _ in _cells() for state in ("none", *rows.STATES)}
-    assert {type(EVENTS[event]) for event, _ in walked} == set(Event.__args__)  # type: ignore[attr-defined]
+    assert {type(EVENTS[event]) for event, _ in walked} == set(Event.__args__)
     assert {event.kind for name in EVENTS if isinstance(event := EVENTS[name], Finish)} == set(Kind)
 
 

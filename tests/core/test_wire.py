@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from store import clock
 from store.contract import Change
-from store.events import Kind, Wake
+from store.events import Failure, Kind, Wake
 from store.policy import Policy
 from store.transitions import Answer, Decision, Write, decide
 from store.wire import changes_json, rounds, wakes_json
@@ -113,7 +113,7 @@ def test_changes_are_written_in_the_order_of_their_ids() -> None:
 def test_json_columns_are_embedded_and_others_are_strings() -> None:
     job = row("processing")
     ended = rows.finish(
-        job, Kind.RETRY, sets_checkpoint=True, checkpoint='{"at":[1]}', failure=rows.Failure("OSError", "disk")
+        job, Kind.RETRY, sets_checkpoint=True, checkpoint='{"at":[1]}', failure=Failure("OSError", "disk")
     )
     decision = decide(job, ended, Policy(TYPE))
 

@@ -203,12 +203,27 @@ class Desk:
         tables = ("repository", "proposal", "proposal_snapshot", "proposal_feed", "job")
         return {name: sorted(self.execute(f"SELECT * FROM {{our}}{name}"), key=repr) for name in tables}
 
+    def fill(self, repositories: int, proposals: int) -> None:
+        """So many repositories more with so many proposals each, one in fifty of them open."""
+        ids = [new_id() for _ in range(repositories)]
+        owners = [id_ for id_ in ids for _ in range(proposals)]
+        self._insert("repository", "id, domain, name, path, incarnation, registered_at", "'d', 'r', '/r', v0, {now}", ids)
+        self._insert(
+            "proposal",
+            "id, repository_id, title, base, head, state, version, revision, created_at, updated_at",
+            "v1, 't', 'main', 'topic', v2, 1, 1, {now}, {now}",
+            *zip(*((new_id(), owner, "closed" if n % 50 else "open") for n, owner in enumerate(owners)), strict=True),
+        )
+        self.execute("ANALYZE")
+
+    @property
+    def postgres(self) -> bool:
+        return self.store.dialect == "postgres"
+
     def plan(self, statement: str, **values: Any) -> str:
-        """How the database would run a statement of ours, were its tables large."""
+        """How the database runs a statement of ours."""
         with self.store.transaction() as tx:
-            if self.store.dialect == "postgres":
-                tx.execute("SET LOCAL enable_seqscan = off")
-            explain = "EXPLAIN " if self.store.dialect == "postgres" else "EXPLAIN QUERY PLAN "
+            explain = "EXPLAIN " if self.postgres else "EXPLAIN QUERY PLAN "
             rows = tx.execute(explain + spelled(dialect_of(self.store.dialect), statement), values)
         return "\n".join(str(row[-1]) for row in rows)
 

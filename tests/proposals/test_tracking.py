@@ -12,7 +12,7 @@ import pytest
 from actors.proposals.book import FIRST
 from actors.proposals.job import request
 from actors.proposals.model import State
-from actors.proposals.statements import REFERENCES, REGISTRATIONS_WITH_WORK
+from actors.proposals.statements import PROPOSALS_OF_NAME, REFERENCES, REGISTRATIONS_WITH_WORK
 from actors.proposals.tracking import RepositoryRef, Tracker
 from middleware.run import Run
 from store.contract import Store
@@ -149,11 +149,13 @@ def test_a_pass_that_ends_with_a_full_page_ends_all_the_same(desk: Desk) -> None
     assert [ran.finish.delay for ran in desk.pass_through(proposals[0].repository, page=2)] == [0, 0, INTERVAL * 1.05]
 
 
-def test_the_page_query_uses_its_index(desk: Desk) -> None:
+def test_pages_and_lists_walk_their_indexes(desk: Desk) -> None:
     proposals = desk.open_many(1)
     values = {"repository_id": proposals[0].repository.id, "after": FIRST, "limit": 50}
     for statement in (REFERENCES, REGISTRATIONS_WITH_WORK):
         assert "proposal_tracked" in desk.plan(statement, **values)
+    listing = {"name": NAME, "domain": None, "state": None, "after": FIRST, "limit": 100}
+    assert "proposal_repository" in desk.plan(PROPOSALS_OF_NAME, **listing)
 
 
 # --- wakes ------------------------------------------------------------------------------------------------------------

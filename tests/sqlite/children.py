@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -21,9 +21,9 @@ class Child:
             try:
                 work()
                 code = 0
-            except BaseException:
-                traceback.print_exc()
             finally:
+                if code:
+                    traceback.print_exc()
                 os._exit(code)
 
     def kill(self) -> None:
@@ -42,8 +42,11 @@ class Child:
             self.kill()
 
 
+Fork = Callable[[Callable[[], object]], Child]
+
+
 @pytest.fixture
-def fork() -> object:
+def fork() -> Iterator[Fork]:
     """Starts children; see ``Child``."""
     children: list[Child] = []
 

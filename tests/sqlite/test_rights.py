@@ -16,12 +16,11 @@ from store.events import GiveBack
 from store.sqlite.store import SqliteStore
 from tests.contract.acts import settle, take
 from tests.contract.rows import wake
-from tests.sqlite.children import Child, fork
+from tests.sqlite.children import Fork, fork
 
 __all__ = ["fork"]
 
 NOBODY = 65534
-Fork = Callable[[Callable[[], object]], Child]
 
 
 @pytest.fixture
@@ -118,13 +117,18 @@ def test_a_transaction_that_a_full_disk_has_undone_takes_no_more_work(store: Sql
         tx.execute("CREATE TABLE notes (text TEXT)")
     fill(store, spare=0)
 
-    with pytest.raises(UsageError, match="ended"), store.transaction() as tx:
-        tx.wake([wake()])
-        with pytest.raises(StoreUnavailable, match="free some space"):
-            tx.execute("INSERT INTO notes VALUES (:text)", {"text": "x" * 9000})
-        for more in (lambda: tx.wake([wake()]), lambda: tx.execute("INSERT INTO notes VALUES ('small')")):
+    def go_on_regardless() -> None:
+        with store.transaction() as tx:
+            tx.wake([wake()])
+            with pytest.raises(StoreUnavailable, match="free some space"):
+                tx.execute("INSERT INTO notes VALUES (:text)", {"text": "x" * 9000})
             with pytest.raises(UsageError, match="ended"):
-                more()
+                tx.wake([wake()])
+            with pytest.raises(UsageError, match="ended"):
+                tx.execute("INSERT INTO notes VALUES ('small')")
+
+    with pytest.raises(UsageError, match="ended"):
+        go_on_regardless()
 
     with store.transaction() as tx:
         assert tx.execute("SELECT count(*) FROM notes") == [(0,)]

@@ -14,8 +14,9 @@ CREATE TYPE dramaturg.woken AS (
 CREATE FUNCTION dramaturg.later(moment timestamptz, seconds double precision) RETURNS timestamptz
 LANGUAGE sql STABLE PARALLEL SAFE
 RETURN CASE
-  WHEN moment + make_interval(secs => least(seconds, 1e11)) >= timestamptz '10000-01-01 00:00:00+00' THEN 'infinity'
-  ELSE moment + make_interval(secs => least(seconds, 1e11))
+  WHEN seconds IS NULL THEN NULL -- least() below would pass over it
+  WHEN moment + make_interval(secs => least(seconds, 4e11)) >= timestamptz '10000-01-01 00:00:00+00' THEN 'infinity'
+  ELSE moment + make_interval(secs => least(seconds, 4e11))
 END;
 
 -- Sixteen bytes as a uuid of a version, as RFC 9562 says.
@@ -91,6 +92,7 @@ BEGIN
       cancel_requested_at = NULL,
       state = CASE WHEN job.finished_at IS NULL THEN job.state ELSE 'queued' END,
       finished_at = NULL,
+      result = CASE WHEN job.finished_at IS NULL THEN job.result END,
       retries = CASE WHEN job.finished_at IS NULL THEN job.retries ELSE 0 END,
       last_error = CASE WHEN job.finished_at IS NULL THEN job.last_error END,
       failure = CASE WHEN job.finished_at IS NULL THEN job.failure END,
