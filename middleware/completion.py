@@ -76,6 +76,17 @@ class Completion:
         self._runtime.in_hand.drop((holding.lease_id,))
         self._ack([(holding, False, "")])
 
+    def settled(self, holding: Holding, result: Settled) -> None:
+        """The row was finished by the run's own transaction: what is left is the lease in Valkey."""
+        with self._changed:
+            if holding.ended:
+                return
+            holding.ended = True
+        self._runtime.in_hand.drop((holding.lease_id,))
+        self._ack([(holding, *_wanted_again(result))])
+        assert result.decision is not None
+        logs.job_completed(holding.job, result.decision.state, _took(holding))
+
     def flush(self, timeout: float) -> bool:
         """Wait until everything that was put is durable; False if ``timeout`` seconds weren't enough."""
         with self._changed:
@@ -163,6 +174,8 @@ def _tell(end: _Ended, result: Settled) -> None:
     assert decision is not None
     if decision.answer in (Answer.STALE, Answer.GONE):
         logs.job_stale(holding.job, decision.answer)
+    elif decision.answer is Answer.REPEATED:
+        logs.job_completed(holding.job, decision.state, _took(holding))  # the first telling went unheard
     elif isinstance(event, Finish):
         if event.failure is not None:
             retries = decision.write.set.get("retries", 0) if decision.write is not None else 0
@@ -170,8 +183,11 @@ def _tell(end: _Ended, result: Settled) -> None:
         elif event.kind is Kind.CANCELLED:
             logs.job_stopped(holding.job, "cancelled", decision.state)
         else:
-            took = 0.0 if holding.started is None else clock.elapsed() - holding.started
-            logs.job_completed(holding.job, decision.state, took)
+            logs.job_completed(holding.job, decision.state, _took(holding))
     else:
         why = event.code if isinstance(event, GiveBack) else "released"
         logs.job_stopped(holding.job, why, decision.state)
+
+
+def _took(holding: Holding) -> float:
+    return 0.0 if holding.started is None else clock.elapsed() - holding.started

@@ -6,7 +6,6 @@ fence itself becomes a skip, since Dramatiq logs and ignores exceptions in hooks
 
 from __future__ import annotations
 
-import random
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -16,16 +15,15 @@ from dramatiq.middleware import Interrupt, Middleware, SkipMessage
 from pydantic import BaseModel, ValidationError
 
 from middleware import logs
+from middleware.answers import finish_of, plain_finish
 from middleware.delivery import JobDelivery
-from middleware.failures import class_of, describe
+from middleware.failures import describe
 from middleware.holding import Holding
 from middleware.interrupts import Cancelled, LeaseLost, Stopped
 from middleware.run import Run
 from middleware.runtime import Runtime
-from store import clock, payloads
-from store.errors import PayloadInvalid
+from store import clock
 from store.events import Event, Failure, Finish, GiveBack, Kind, Release
-from store.outcome import UNSET, Again, Done, Fail, Park, Retry
 
 #: A handler, made synchronous.
 Handler = Callable[..., Any]
@@ -104,35 +102,40 @@ def run_fenced(payload_type: type[BaseModel], handler: Handler, runtime: Runtime
         raise JobFailed("a job runs under the fence only: wake it, or call its handler with a payload and a run")
     event: Event | None = None
     try:
-        event = _attempt(holding, payload_type, handler, runtime.settings.max_json_bytes)
+        event = _attempt(holding, payload_type, handler, runtime)
     finally:
         # Whatever came through here (a second interrupt, SystemExit): the row is settled.
         if event is None and not holding.lost:
             event = Release(holding.lease_id, holding.job.attempt)
-        if event is None:
+        if holding.settled is not None:
+            runtime.completion.settled(holding, holding.settled)
+        elif event is None:
             runtime.completion.drop(holding)
         else:
             runtime.completion.put(holding, event)
     if isinstance(event, Finish) and event.failure is not None:
+        if holding.settled is not None:
+            logs.job_failed_after_its_end(holding.job, event.failure)
+            return
         raise JobFailed(event.failure.code)
 
 
-def _attempt(holding: Holding, payload_type: type[BaseModel], handler: Handler, limit: int) -> Event | None:
-    job = holding.job
+def _attempt(holding: Holding, payload_type: type[BaseModel], handler: Handler, runtime: Runtime) -> Event | None:
+    job, limit = holding.job, runtime.settings.max_json_bytes
     try:
         try:
             payload = payload_type.model_validate_json(job.payload)
         except (ValidationError, ValueError):
             # A newer schema than this worker's, or a row that somebody wrote by hand: it waits, it is not lost.
-            return _finish(holding, Kind.RETRY, failure=Failure("PayloadInvalid", "payload_invalid"))
+            return plain_finish(holding, Kind.RETRY, failure=Failure("PayloadInvalid", "payload_invalid"))
         try:
-            outcome = handler(payload, Run(holding))
+            outcome = handler(payload, Run(holding, runtime))
         finally:
             holding.leave()
-        return _finish_of(holding, outcome, limit)
+        return finish_of(holding, outcome, limit)
     except Cancelled:
         holding.leave()
-        return _finish(holding, Kind.CANCELLED)
+        return plain_finish(holding, Kind.CANCELLED)
     except LeaseLost:
         holding.leave()
         holding.lost = True
@@ -140,46 +143,5 @@ def _attempt(holding: Holding, payload_type: type[BaseModel], handler: Handler, 
     except Stopped:
         holding.leave()
         return Release(holding.lease_id, job.attempt)
-    except PayloadInvalid as error:
-        return _finish(holding, Kind.RETRY, failure=describe(error))
-    except Interrupt as error:
-        return _finish(holding, Kind.RETRY, failure=describe(error))
-    except Exception as error:  # noqa: BLE001 - every failure of a handler becomes a coded one, here and nowhere else
-        return _finish(holding, Kind.RETRY, failure=describe(error))
-    except SystemExit as error:
-        return _finish(holding, Kind.RETRY, failure=describe(error))
-
-
-def _finish_of(holding: Holding, outcome: object, limit: int) -> Finish:
-    if outcome is None:
-        return _finish(holding, Kind.DONE)
-    if isinstance(outcome, Done):
-        result = None if outcome.result is None else payloads.encode(outcome.result, what="result", limit=limit)
-        return _finish(holding, Kind.DONE, result=result)
-    if isinstance(outcome, Fail):
-        return _finish(holding, Kind.FAIL, failure=Failure("Fail", outcome.code), asked=True)
-    if not isinstance(outcome, (Again, Retry, Park)):
-        return _finish(holding, Kind.RETRY, failure=Failure(class_of_value(outcome), "outcome_unknown"))
-    sets = outcome.checkpoint is not UNSET
-    checkpoint = None
-    if sets and outcome.checkpoint is not None:
-        checkpoint = payloads.encode(outcome.checkpoint, what="checkpoint", limit=limit)
-    if isinstance(outcome, Park):
-        return _finish(holding, Kind.PARK, sets_checkpoint=sets, checkpoint=checkpoint)
-    if isinstance(outcome, Retry):
-        failure = Failure("Retry", outcome.code)
-        return _finish(holding, Kind.RETRY, sets_checkpoint=sets, checkpoint=checkpoint, failure=failure, asked=True)
-    return _finish(
-        holding, Kind.AGAIN, sets_checkpoint=sets, checkpoint=checkpoint, run_at=outcome.at, delay=outcome.delay
-    )
-
-
-def class_of_value(value: object) -> str:
-    """The class of a value that a handler should not have returned."""
-    return class_of(value) if isinstance(value, BaseException) else type(value).__name__[:128]
-
-
-def _finish(holding: Holding, kind: Kind, **fields: Any) -> Finish:
-    job = holding.job
-    counts = tuple(sorted(holding.counts.items()))
-    return Finish(holding.lease_id, job.attempt, job.generation, kind, random.random(), counts=counts, **fields)
+    except (Exception, Interrupt, SystemExit) as error:  # noqa: BLE001 - every failure becomes a coded one, here alone
+        return plain_finish(holding, Kind.RETRY, failure=describe(error))

@@ -12,6 +12,7 @@ from dramatiq.middleware.threading import raise_thread_exception
 from middleware.interrupts import Cancelled, LeaseLost, Stopped
 from store import clock
 from store.job import Job
+from store.operations import Settled
 from store.policy import Policy
 
 
@@ -20,7 +21,7 @@ class Holding:
 
     __slots__ = (
         "_gate", "_interrupted", "_signal", "cancelled", "counts", "ended", "job", "lost", "member", "policy",
-        "progress", "progress_seen", "renew_at", "started", "stopped", "thread",
+        "progress", "progress_seen", "renew_at", "settled", "started", "stopped", "thread",
     )  # fmt: skip
 
     def __init__(self, job: Job, policy: Policy, member: str, renew_at: float) -> None:
@@ -34,6 +35,7 @@ class Holding:
         self.progress: tuple[int, str | None] | None = None  # still to be written
         self.progress_seen = -1
         self.counts: dict[str, int] = {}
+        self.settled: Settled | None = None  # the run's own transaction has finished the row
         self._gate = threading.Lock()
         self._signal: threading.Event | None = None
         self._interrupted = False

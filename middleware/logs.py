@@ -62,6 +62,11 @@ def job_retry(job: Job, failure: Failure, state: str | None, retries: int) -> No
     )
 
 
+def job_failed_after_its_end(job: Job, failure: Failure) -> None:
+    """A handler raised after its own transaction had finished the job: that counts for nothing."""
+    log.warning("job_failed_after_its_end", job_id=job.id, job_type=job.job_type, error=failure.kind, code=failure.code)
+
+
 def job_stopped(job: Job, why: str, state: str | None) -> None:
     """A run ended without success or failure: cancelled, released, given back."""
     log.info("job_stopped", job_id=job.id, job_type=job.job_type, attempt=job.attempt, why=why, state=state)

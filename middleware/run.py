@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from middleware.answers import finish_of
 from middleware.holding import Holding
 from middleware.interrupts import Cancelled, LeaseLost
+from store.contract import Tx
 from store.errors import UsageError
+from store.operations import Item, settle_in
+from store.outcome import Outcome
 from store.payloads import decode
+from store.transitions import Answer
+
+if TYPE_CHECKING:
+    from middleware.runtime import Runtime
 
 #: Characters of a progress message at most.
 MAX_MESSAGE = 500
@@ -19,10 +29,11 @@ MAX_MESSAGE = 500
 class Run:
     """One attempt at one job. Made by the fence; its methods may be called from the handler's thread or coroutine."""
 
-    __slots__ = ("__dict__", "_holding")
+    __slots__ = ("__dict__", "_holding", "_runtime")
 
-    def __init__(self, holding: Holding) -> None:
+    def __init__(self, holding: Holding, runtime: Runtime) -> None:
         self._holding = holding
+        self._runtime = runtime
 
     @property
     def id(self) -> str:
@@ -124,3 +135,23 @@ class Run:
             await asyncio.sleep(min(left, 0.25))
             left -= 0.25
         self.check()
+
+    @contextmanager
+    def transaction(self, outcome: Outcome | None = None) -> Iterator[Tx]:
+        """A transaction of the store in which the block's writes and the finish of this job commit together.
+
+        The last thing that a run does, and once: what the handler answers or raises afterwards counts for nothing.
+        Raises LeaseLost, and nothing is written, where the row belongs to somebody else by now; StoreUnavailable
+        where the store did not answer (if it had committed all the same, the row remembers, and the job has ended).
+        On SQLite the block keeps every other writer waiting: keep it short.
+        """
+        if self._holding.settled is not None:
+            raise UsageError("a run has one transaction, and this one has had it")
+        self.check()
+        finish = finish_of(self._holding, outcome, self._runtime.settings.max_json_bytes)
+        with self._runtime.store.transaction() as tx:
+            yield tx
+            settled = settle_in(tx, Item(self.id, finish, self._holding.policy))
+            if settled.answer is not Answer.APPLIED:
+                raise LeaseLost
+        self._holding.settled = settled

@@ -116,6 +116,10 @@ class Tx(Protocol):
         """As ``Store.swap``, as part of this transaction."""
         ...
 
+    def read(self, ids: Sequence[str]) -> list[Job | None]:
+        """As ``Store.read``, as this transaction sees the rows; locks nothing."""
+        ...
+
     def put(self, document: Document, *, now: datetime | None = None) -> bool:
         """As ``Store.put``, as part of this transaction."""
         ...

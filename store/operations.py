@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
-from store.contract import Change, Document, Store
-from store.errors import Refused, UsageError
+from store.contract import Change, Document, Store, Tx
+from store.errors import Refused, StoreUnavailable, UsageError
 from store.events import Cancel, Event, Failure, Finish, Kind, Reclaim, Requeue, Reschedule
 from store.filters import Filter
 from store.job import Job, State
@@ -74,6 +74,19 @@ def settle(store: Store, items: Sequence[Item], *, now: datetime | None = None) 
     for place in open_:
         settled[place] = Settled(None, None)
     return [item for item in settled if item is not None]
+
+
+def settle_in(tx: Tx, item: Item) -> Settled:
+    """Bring one event about as part of a transaction. The row is locked from here to the commit, and not before.
+
+    Raises StoreUnavailable where the row stays locked or keeps changing.
+    """
+    for _ in range(ROUNDS):
+        row = tx.read([item.id])[0]
+        decision = decide(row, item.event, item.policy)
+        if row is None or decision.write is None or tx.swap([Change(row.id, row.revision, decision)])[0]:
+            return Settled(decision, row)
+    raise StoreUnavailable("the job's row is locked by another transaction, or changes all the time: try again")
 
 
 def _swap(

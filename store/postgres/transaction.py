@@ -12,7 +12,8 @@ from psycopg.pq import TransactionStatus
 from store.contract import Change, Document, Woken
 from store.errors import UsageError
 from store.events import Wake
-from store.postgres import documents, hot
+from store.job import Job
+from store.postgres import documents, finding, hot
 from store.postgres.errors import worded
 from store.postgres.values import plain_rows
 
@@ -32,6 +33,11 @@ class Transaction:
         """As the contract says."""
         with worded():
             return hot.swap(self._open(), changes, now)
+
+    def read(self, ids: Sequence[str]) -> list[Job | None]:
+        """As the contract says."""
+        with worded():
+            return finding.read(self._open(), ids)
 
     def put(self, document: Document, *, now: datetime | None = None) -> bool:
         """As the contract says."""

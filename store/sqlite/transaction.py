@@ -13,7 +13,8 @@ from typing import Any, Final, TypeVar
 from store.contract import Change, Document, Woken
 from store.errors import Refused, UsageError
 from store.events import Wake
-from store.sqlite import documents, place, swaps, wakes
+from store.job import Job
+from store.sqlite import documents, finding, place, swaps, wakes
 from store.sqlite.connections import Connections
 from store.sqlite.errors import Raised, failure
 from store.sqlite.rows import now_or
@@ -37,6 +38,10 @@ class Transaction:
     def swap(self, changes: Sequence[Change], *, now: datetime | None = None) -> list[bool]:
         """As ``Store.swap``, as part of this transaction."""
         return self._part(lambda cursor: swaps.swap(cursor, changes, now_or(now))) if changes else []
+
+    def read(self, ids: Sequence[str]) -> list[Job | None]:
+        """As ``Store.read``, as this transaction sees the rows."""
+        return self._part(lambda cursor: finding.read(cursor, ids)) if ids else []
 
     def put(self, document: Document, *, now: datetime | None = None) -> bool:
         """As ``Store.put``, as part of this transaction."""

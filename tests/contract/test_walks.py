@@ -1,39 +1,284 @@
 """Random walks: a store and the pure function live the same lives, and hold the same rows after every step.
 
-Beyond equality each step asserts what design says of rows whatever happened before: a lease exactly while processing,
-no end of another's run, no wake forgotten.
+Beyond that equality each step asserts what must hold of rows whatever happened before: no wake is forgotten, nothing
+runs after a cancel that nobody has withdrawn, no new life of a row looks like an older one.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from datetime import datetime, timedelta
+from typing import NamedTuple
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import (
-    Bundle,
-    RuleBasedStateMachine,
-    consumes,
-    initialize,
-    invariant,
-    multiple,
-    precondition,
-    rule,
-    run_state_machine_as_test,
-)
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
+from store import identity
 from store.clock import PARKED
 from store.contract import Change, Renewal, Renewed, Store
-from store.events import Cancel, Event, Failure, Finish, GiveBack, Kind, Reclaim, Release, Requeue, Reschedule
-from store.job import Job
+from store.events import Cancel, Claim, Event, Finish, GiveBack, Kind, Reclaim, Release, Requeue, Reschedule, Wake
+from store.job import Entry, Job
 from store.policy import Policy
-from store.transitions import Answer, decide, evaluate
+from store.transitions import Answer, Decision, Write, decide, evaluate
 from tests.contract import rows
 from tests.contract.acts import differences
 from tests.contract.adapters import Adapter
-from tests.contract.rows import NOW, TYPE, claim, wake
+from tests.contract.rows import NOW, TYPE, wake
 
-KEYS = ("a", "b")
-IDS = {key: wake(key).id for key in KEYS}
-_ = (consumes, precondition, multiple, PARKED, Any, pytest, initialize)
+IDS = {wake(key).id: key for key in ("a", "b")}
+SEEDS = st.integers(0, 2**32 - 1)
+SOME_ID = st.sampled_from(sorted(IDS))
+
+#: Ends that mean that the run did what it was for.
+SERVED = (Kind.DONE, Kind.AGAIN, Kind.PARK)
+
+
+class Run(NamedTuple):
+    """What a worker holds after its claim: the row as it was then, and how many wakes it has seen."""
+
+    claim: Claim
+    job: Job
+    wakes: int
+
+
+class Life:
+    """What a row can't tell of itself: what was wanted of it, and what has been done about that."""
+
+    def __init__(self) -> None:
+        self.wakes = 0  # committed ones that coalesce, counted
+        self.timed = 0  # the last of them that was not for no time at all
+        self.served = 0  # the last of them that a full run has seen at its claim
+        self.cancelled = 0  # the last of them that came before a cancel
+        self.history: list[tuple[datetime, Entry]] = []  # newest first
+
+
+class Walk(RuleBasedStateMachine):
+    """One store, its rows by the pure function, and workers that may be late with anything."""
+
+    store: Store
+    policy: Policy
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = NOW
+        self.rows: dict[str, Job | None] = dict.fromkeys(IDS)
+        self.lives = {id_: Life() for id_ in IDS}
+        self.oldest = dict.fromkeys(IDS, 0)  # the generation that a new life must exceed
+        self.runs: list[Run] = []
+        self.sweeps: list[tuple[str, Decision, int]] = []  # read, decided, not yet written
+
+    # --- steps
+
+    @rule(id_=SOME_ID, seed=SEEDS)
+    def wake(self, id_: str, seed: int) -> None:
+        dice, row = rows.Dice(seed), self.rows[id_]
+        event = wake(
+            IDS[id_],
+            payload=f'{{"n":{seed}}}',
+            priority=dice.randint(1, 10),
+            run_at=dice.choice((None, None, None, PARKED, rows.later(dice.randrange(3600)))),
+            delay=dice.choice((0, 0, 0, 5, 100)),
+            once=dice.one_in(5),
+            max_retries=dice.choice((None, None, 1, 3)),
+        )
+        [woken] = self.store.wake([event], now=self.now)
+        decision = self._decided(id_, event)
+        assert (woken.created, woken.repeated) == (row is None, decision.answer is Answer.REPEATED)
+        if decision.answer is Answer.APPLIED:
+            life = self.lives[id_]
+            life.wakes += 1
+            if event.run_at != PARKED:
+                life.timed = life.wakes
+
+    @rule(id_=SOME_ID, seconds=st.sampled_from([5, 120]))
+    def claim(self, id_: str, seconds: int) -> None:
+        self._claim(Claim(id_, identity.new_lease_id(), "worker", seconds))
+
+    @precondition(lambda self: self.runs)
+    @rule(seed=SEEDS)
+    def claim_again(self, seed: int) -> None:
+        self._claim(rows.Dice(seed).choice(self.runs).claim)
+
+    @precondition(lambda self: self.runs)
+    @rule(seed=SEEDS, kind=st.sampled_from(Kind))
+    def finish(self, seed: int, kind: Kind) -> None:
+        dice = rows.Dice(seed)
+        run = self._run(dice)
+        event = rows.finish_of(dice, run.job)._replace(
+            lease_id=run.claim.lease_id, attempt=run.job.attempt, generation=run.job.generation, kind=kind, run_at=None
+        )
+        self._settle(run.job.id, event)
+
+    @precondition(lambda self: self.runs)
+    @rule(seed=SEEDS, delay=st.none() | st.sampled_from([0.5, 60.0]))
+    def return_unfinished(self, seed: int, delay: float | None) -> None:
+        run = self._run(rows.Dice(seed))
+        fence = (run.claim.lease_id, run.job.attempt)
+        self._settle(run.job.id, Release(*fence) if delay is None else GiveBack(*fence, delay, "type_unknown"))
+
+    @precondition(lambda self: self.runs)
+    @rule(seed=SEEDS, stopping=st.booleans())
+    def renew(self, seed: int, stopping: bool) -> None:
+        dice = rows.Dice(seed)
+        run = self._run(dice)
+        id_, lease, attempt = run.job.id, run.claim.lease_id, run.job.attempt
+        row, percent = self.rows[id_], dice.randrange(101)
+        held = row is not None and (row.state, row.lease_id, row.attempt) == ("processing", lease, attempt)
+        stopping = stopping and row is not None and not row.stopping
+        asked = Renewal(id_, lease, attempt, dice.choice((None, 1.0, 60.0)), (percent, "so far"), stopping)
+        if asked.seconds is None:
+            asked = asked._replace(progress=None)
+
+        answer = self.store.renew([asked], now=self.now)
+
+        cancelled = held and row is not None and row.cancel_requested_at is not None
+        assert answer == [Renewed(held, cancelled)]
+        if not held or row is None:
+            return
+        assert row.leased_until is not None
+        until = row.leased_until
+        if asked.seconds is not None:
+            until = max(until, self.now + timedelta(seconds=asked.seconds))
+        if asked.progress is not None and percent >= (row.progress_percent or 0):
+            row = row._replace(progress_percent=percent, progress_message="so far")
+        [found] = self.store.read([id_])
+        assert found is not None
+        self.rows[id_] = row._replace(
+            leased_until=until,
+            stopping=row.stopping or stopping,
+            revision=row.revision + stopping,
+            updated_at=found.updated_at,
+        )
+
+    @rule(id_=SOME_ID)
+    def sweep_reads(self, id_: str) -> None:
+        row = self.rows[id_]
+        if row is not None and row.lease_id is not None:
+            self.sweeps.append((id_, decide(row, Reclaim(row.lease_id), self.policy), row.revision))
+
+    @precondition(lambda self: self.sweeps)
+    @rule(seed=SEEDS)
+    def sweep_writes(self, seed: int) -> None:
+        sweep = rows.Dice(seed).choice(self.sweeps)
+        self.sweeps.remove(sweep)
+        self._write(*sweep)
+
+    @rule(id_=SOME_ID)
+    def cancel(self, id_: str) -> None:
+        if self._settle(id_, Cancel()).answer in (Answer.APPLIED, Answer.REPEATED):
+            self.lives[id_].cancelled = self.lives[id_].wakes
+
+    @rule(id_=SOME_ID, event=st.sampled_from([Requeue(), Reschedule(delay=0), Reschedule(delay=50)]))
+    def operate(self, id_: str, event: Event) -> None:
+        self._settle(id_, event)
+
+    @rule(id_=SOME_ID)
+    def prune(self, id_: str) -> None:
+        row = self.rows[id_]
+        if row is not None and row.finished_at is not None:
+            self._write(id_, Decision(Answer.APPLIED, None, Write(delete=True)), row.revision)
+
+    @rule(seconds=st.sampled_from([1, 10, 130, 400]))
+    def time_passes(self, seconds: int) -> None:
+        self.now += timedelta(seconds=seconds)
+
+    # --- what holds after each
+
+    @invariant()
+    def rows_are_the_same(self) -> None:
+        self.now += timedelta(milliseconds=1)
+        for (id_, expected), found in zip(self.rows.items(), self.store.read(list(self.rows)), strict=True):
+            assert not differences(found, expected), IDS[id_]
+            assert expected is None or rows.impossible(expected) == []
+
+    @invariant()
+    def due_are_those_whose_time_has_come(self) -> None:
+        runnable = {row.id for row in self.rows.values() if row and row.state == "queued" and row.run_at <= self.now}
+        assert {due.id for due in self.store.due(now=self.now)} == runnable
+
+    @invariant()
+    def no_wake_is_forgotten(self) -> None:
+        for id_, life in self.lives.items():
+            row = self.rows[id_]
+            if row is None or row.state == "completed":
+                assert life.served == life.wakes, "a wake is lost: the row is done"
+            elif row.state == "cancelled":
+                assert life.wakes <= max(life.served, life.cancelled), "a cancel swallowed a wake that came after it"
+            elif row.state == "queued" and row.run_at == PARKED:
+                assert life.timed <= life.served, "a wake is lost: the row is parked"
+
+    def teardown(self) -> None:
+        for id_, life in self.lives.items():
+            found = [(entry.at, *entry[2:]) for entry in self.store.history(id_)]
+            assert found == [(at, *entry[:3], dict(entry.detail)) for at, entry in life.history[:50]]
+
+    # --- how
+
+    def _run(self, dice: rows.Dice) -> Run:
+        return dice.choice(self.runs if dice.one_in(3) else self.runs[-1:])
+
+    def _claim(self, event: Claim) -> None:
+        life, row = self.lives[event.id], self.rows[event.id]
+        [claimed] = self.store.claim([event], now=self.now)
+        decision = self._decided(event.id, event)
+        taken = decision.answer in (Answer.APPLIED, Answer.REPEATED)
+        assert not differences(claimed.job, self.rows[event.id] if taken else None)
+        if decision.answer is Answer.APPLIED and claimed.job is not None:
+            assert row is not None
+            assert life.wakes > life.cancelled or "requeued" in [entry.kind for _, entry in life.history]
+            self.runs.append(Run(event, claimed.job, life.wakes))
+
+    def _settle(self, id_: str, event: Event) -> Decision:
+        row = self.rows[id_]
+        decision = decide(row, event, self.policy)
+        if row is None or not self._write(id_, decision, row.revision):
+            return decision
+        if isinstance(event, Finish) and event.kind in SERVED:
+            [wakes] = {run.wakes for run in self.runs if run.claim.lease_id == event.lease_id}
+            self.lives[id_].served = max(self.lives[id_].served, wakes)
+        return decision
+
+    def _write(self, id_: str, decision: Decision, revision: int) -> bool:
+        row, write = self.rows[id_], decision.write
+        lapsed = row is not None and row.leased_until is not None and row.leased_until < self.now
+        written = write is not None and row is not None and row.revision == revision and (lapsed or not write.lapsed)
+        assert self.store.swap([Change(id_, revision, decision)], now=self.now) == [written]
+        if written:
+            life = self.lives[id_]
+            life.history = [(self.now, entry) for entry in reversed(decision.history)] + life.history
+            self._become(id_, evaluate(row, decision, self.now))
+        return written
+
+    def _decided(self, id_: str, event: Wake | Claim) -> Decision:
+        row = self.rows[id_]
+        decision = decide(row, event, self.policy, now=self.now)
+        if decision.write is not None:
+            self._become(id_, evaluate(row, decision, self.now))
+        return decision
+
+    def _become(self, id_: str, row: Job | None) -> None:
+        was = self.rows[id_]
+        if row is None:
+            assert was is not None
+            self.oldest[id_], self.lives[id_].history = was.generation, []
+        elif was is None:
+            assert row.generation > self.oldest[id_]
+        else:
+            assert row.generation >= was.generation
+            assert row.attempt >= was.attempt
+        self.rows[id_] = row
+
+
+@pytest.mark.timeout(400)  # a walk that fails is made as short as can be, which takes its time
+@pytest.mark.parametrize("keep_finished", [True, False])
+def test_a_store_and_the_pure_function_live_the_same_lives(store: Store, adapter: Adapter, keep_finished: bool) -> None:
+    class Here(Walk):
+        def __init__(self) -> None:
+            adapter.plant(store, [])
+            self.store, self.policy = store, Policy(TYPE, keep_finished=keep_finished, quarantine_after=3)
+            super().__init__()
+
+    run_state_machine_as_test(
+        Here, settings=settings(max_examples=10, stateful_step_count=50, deadline=None, print_blob=True)
+    )

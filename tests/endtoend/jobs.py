@@ -125,6 +125,17 @@ def progressing(thing: Thing, run: Run) -> Outcome | None:
     return None
 
 
+@job("test.atomic", payload=Thing, key="{thing}")
+def atomic(thing: Thing, run: Run) -> Outcome | None:
+    """Its effect is a row, written together with its finish; what comes afterwards counts for nothing."""
+    note("begin", thing.thing)
+    if thing.value:
+        wait_for_gate(thing.thing)
+    with run.transaction(Done("once")) as tx:
+        tx.execute(f"INSERT INTO effect VALUES ('{thing.thing}')")
+    raise ValueError("hunter2")
+
+
 @job("test.ticking", periodic=cron("* * * * *"))
 def ticking(tick: Tick, run: Run) -> Outcome | None:
     note("tick", tick.tick)

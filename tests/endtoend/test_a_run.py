@@ -172,6 +172,36 @@ def test_urgent_jobs_run_first(make_house: Callable[..., House]) -> None:
     assert [line[1] for line in house.lines("keyed")] == ["p5", "p4", "p3", "p2", "p1", "p0"]
 
 
+def effects(house: House) -> list[str]:
+    with house.store.transaction() as tx:
+        return [row[0] for row in tx.execute("SELECT name FROM effect")]
+
+
+def test_a_runs_own_transaction_commits_effect_and_finish_together(house: House) -> None:
+    with house.store.transaction() as tx:
+        tx.execute("CREATE TABLE effect (name TEXT)")
+    house.worker()
+    id_ = house.wake("test.atomic", "e")
+    row = house.wait_state(id_, "completed")
+    assert (row.result, row.attempt, row.retries) == ('"once"', 1, 0)
+    assert effects(house) == ["e"]
+    eventually(lambda: house.logged("job_failed_after_its_end"), what="the error that counts for nothing")
+    assert "hunter2" not in house.logs()
+
+
+def test_the_transaction_of_a_run_that_lost_its_row_leaves_no_effect(house: House) -> None:
+    with house.store.transaction() as tx:
+        tx.execute("CREATE TABLE effect (name TEXT)")
+    house.worker()
+    id_ = house.wake("test.atomic", "l", 1)
+    house.wait_lines(1, "begin", "l")
+    old = house.row(id_)
+    assert house.store.swap([Change(id_, old.revision, Decision(Answer.APPLIED, None, Write(delete=True)))]) == [True]
+    house.open_gate("l")
+    eventually(lambda: house.logged("job_stale"), what="the loss to be told")
+    assert effects(house) == []
+
+
 def test_a_recurring_job_that_was_missed_is_caught_up_once(house: House) -> None:
     house.store.put(Document("schedule", "test.ticking", 0, {"last_tick": 1_700_000_000_000_000}))
     house.worker()

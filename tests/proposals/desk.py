@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,7 +22,7 @@ from middleware.run import Run
 from store import clock
 from store.contract import ANY_VERSION, Document, Store
 from store.events import Claim, Event, Finish
-from store.identity import new_lease_id
+from store.identity import new_id, new_lease_id
 from store.job import Job
 from store.operations import Item, settle
 from store.outcome import Outcome
@@ -205,14 +206,21 @@ class Desk:
 
     def fill(self, repositories: int, proposals: int) -> None:
         """So many repositories more with so many proposals each, one in fifty of them open."""
+        rows = "json_array_elements(CAST(:rows AS json)) AS value" if self.postgres else "json_each(:rows)"
+        first, second = ("CAST(value ->> {} AS uuid)" if self.postgres else "value ->> {}").format(0), "value ->> 1"
+        owner = second if not self.postgres else f"CAST({second} AS uuid)"
         ids = [new_id() for _ in range(repositories)]
-        owners = [id_ for id_ in ids for _ in range(proposals)]
-        self._insert("repository", "id, domain, name, path, incarnation, registered_at", "'d', 'r', '/r', v0, {now}", ids)
-        self._insert(
-            "proposal",
-            "id, repository_id, title, base, head, state, version, revision, created_at, updated_at",
-            "v1, 't', 'main', 'topic', v2, 1, 1, {now}, {now}",
-            *zip(*((new_id(), owner, "closed" if n % 50 else "open") for n, owner in enumerate(owners)), strict=True),
+        self.execute(
+            "INSERT INTO {our}repository (id, domain, name, path, incarnation, registered_at) "
+            f"SELECT {first}, 'd', {second}, '/r', '1', {{now}} FROM {rows}",
+            rows=json.dumps([[id_, f"r{number}"] for number, id_ in enumerate(ids)]),
+        )
+        made = [[new_id(), id_, "closed" if number % 50 else "open"] for id_ in ids for number in range(proposals)]
+        self.execute(
+            "INSERT INTO {our}proposal (id, repository_id, title, base, head, state, version, revision, created_at, "
+            f"updated_at) SELECT {first}, {owner}, 't', 'main', 'topic', value ->> 2, 1, 1, {{now}}, {{now}} "
+            f"FROM {rows}",
+            rows=json.dumps(made),
         )
         self.execute("ANALYZE")
 
@@ -229,7 +237,7 @@ class Desk:
 
     def forbid(self, table: str) -> None:
         """From now on every write on a table fails, as on a disk that is full."""
-        if self.store.dialect == "sqlite":
+        if not self.postgres:
             for verb in ("INSERT", "UPDATE"):
                 self.execute(
                     f"CREATE TRIGGER forbid_{verb} BEFORE {verb} ON {{our}}{table} BEGIN SELECT RAISE(ABORT, 'no'); END"

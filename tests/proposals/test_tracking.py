@@ -151,6 +151,7 @@ def test_a_pass_that_ends_with_a_full_page_ends_all_the_same(desk: Desk) -> None
 
 def test_pages_and_lists_walk_their_indexes(desk: Desk) -> None:
     proposals = desk.open_many(1)
+    desk.fill(100, 100)
     values = {"repository_id": proposals[0].repository.id, "after": FIRST, "limit": 50}
     for statement in (REFERENCES, REGISTRATIONS_WITH_WORK):
         assert "proposal_tracked" in desk.plan(statement, **values)

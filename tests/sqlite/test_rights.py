@@ -4,8 +4,10 @@ being root first."""
 from __future__ import annotations
 
 import os
+import sqlite3
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -133,3 +135,19 @@ def test_a_transaction_that_a_full_disk_has_undone_takes_no_more_work(store: Sql
     with store.transaction() as tx:
         assert tx.execute("SELECT count(*) FROM notes") == [(0,)]
     assert store.read([wake().id]) == [None]
+
+
+def test_what_follows_in_a_callers_undone_transaction_does_not_begin_another(store: SqliteStore, path: Path) -> None:
+    with closing(sqlite3.connect(path)) as connection:
+        pages = connection.execute("PRAGMA page_count").fetchone()[0]
+        connection.execute(f"PRAGMA max_page_count = {pages}")
+        tx = store.adopt(connection)
+        tx.wake([wake("lost")])
+        with pytest.raises(StoreUnavailable, match="free some space"):
+            tx.wake([wake("large", payload=f'"{"x" * 9000}"')])
+
+        with pytest.raises(UsageError, match="ended"):
+            tx.wake([wake("next")])
+        connection.commit()
+
+    assert store.read([wake(key).id for key in ("lost", "large", "next")]) == [None, None, None]

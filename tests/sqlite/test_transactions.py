@@ -101,6 +101,14 @@ def test_who_waits_too_long_for_the_lock_hears_of_it(url: str, store: SqliteStor
     hasty.close()
 
 
+def test_closing_the_store_leaves_a_transaction_to_its_end(store: SqliteStore) -> None:
+    with store.transaction() as tx:
+        store.close()
+        tx.wake([wake()])
+
+    assert read(store, wake().id)
+
+
 def test_more_threads_than_connections_are_kept_all_get_through(store: SqliteStore) -> None:
     woken: list[str] = []
 
