@@ -27,10 +27,11 @@ up: install ## the main job on an embedded store: STORE=sqlite|postgres, REPO=pa
 demo: install ## the same, ends by itself once everything was shown
 	$(BIN)/dramaturg up --demo --store $(STORE) $(if $(REPO),--repo "$(REPO)")
 
-check: install ## lint, formatting, types
+check: install ## lint, formatting, types, arrows between rooms
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/python -m pytest -q tests/style
 
 test: check ## every test
 	$(BIN)/python -m pytest -n 4 --dist worksteal

@@ -94,6 +94,7 @@ class Child:
         if self._start_at is None:
             if self.pid is not None:
                 return None
+            self.stop()  # it is gone: this lets go of its keeper
             self._deaths = 1 if moment - self._born >= LONG_LIFE else self._deaths + 1
             pause = pause_before(self._deaths)
             self._start_at = moment + pause

@@ -64,14 +64,17 @@ class Engines:
             words.append(f"JOBS_DB_URL={shlex.quote(self.db_url)}")
         return " ".join(words)
 
-    def start(self) -> None:
-        """Returns when they answer. Raises EngineFailed, and ValkeyUnavailable for a named one that does not."""
+    def reach_named(self) -> None:
+        """Returns if the Valkey answers that somebody else runs. Raises ValkeyUnavailable."""
         if not self._shares:
             named = Client(self._address)
             try:
                 named.ping()
             finally:
                 named.close()
+
+    def start(self) -> None:
+        """Returns when they answer. Raises EngineFailed."""
         if self._shares:
             self._valkey = shared_valkey(self._home)
         if self._postgres is not None:

@@ -103,13 +103,13 @@ class _Performance:
         """Start everything, show it, end everything."""
         import actors  # noqa: F401 - declares the job types, with the settings that were just put in place
         from middleware.build import broker
-        from ops.cli.proposals import document
         from ops.up.tracked import Tracked, bare_copy
 
         runtime = broker().runtime
         proposals: list[dict[str, Any]] = []
         copy: Path | None = None
         try:
+            self._engines.reach_named()
             with self._stop.breaking():
                 copy = bare_copy(self._source, self._home)
             self._screen.say(f"the repository is copied to {copy}: push there, and its proposals follow")
@@ -122,7 +122,7 @@ class _Performance:
             tracked = Tracked(runtime.store, copy)
             tracked.open()
             self._perform(runtime.store, tracked, workers)
-            proposals = [document(proposal) for proposal in tracked.all()]
+            proposals = self._at_the_end(tracked)
         except StopAsked:
             pass
         finally:
@@ -135,6 +135,16 @@ class _Performance:
             raise failed[0]
         self._screen.say("stopped: nothing is left running")
         return {"home": str(self._home), "repository": str(copy) if copy else None, "proposals": proposals}
+
+    def _at_the_end(self, tracked: Tracked) -> list[dict[str, Any]]:
+        """The proposals as they are now; a store that is away is told, and keeps nothing from ending well."""
+        from ops.cli.proposals import document
+
+        try:
+            return [document(proposal) for proposal in tracked.all()]
+        except StoreUnavailable as error:
+            self._screen.say(str(error))
+            return []
 
     def _start_programs(self, patience: float) -> list[Child]:
         modules = ["actors", "ops.up.demo_jobs"] if self._plan.demo else ["actors"]

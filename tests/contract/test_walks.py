@@ -177,7 +177,8 @@ class Walk(RuleBasedStateMachine):
     def prune(self, id_: str) -> None:
         row = self.rows[id_]
         if row is not None and row.finished_at is not None:
-            self._write(id_, Decision(Answer.APPLIED, None, Write(delete=True)), row.revision)
+            assert self._write(id_, Decision(Answer.APPLIED, None, Write(delete=True)), row.revision)
+            self.lives[id_].served = self.lives[id_].wakes  # whoever prunes has seen what the row says
 
     @rule(seconds=st.sampled_from([1, 10, 130, 400]))
     def time_passes(self, seconds: int) -> None:

@@ -15,18 +15,24 @@ from actors.proposals.scanning import Scan, Scanner
 from actors.proposals.statements import SUBJECT, dialect_of, spelled
 from actors.proposals.tracking import RepositoryRef, Tracker
 from actors.proposals.view import GitView
-from middleware.fence import _attempt
+from middleware.answers import finish_of, plain_finish
+from middleware.failures import describe
 from middleware.holding import Holding
+from middleware.interrupts import Cancelled
 from middleware.job import Payload
 from middleware.run import Run
+from middleware.runtime import Runtime
+from middleware.settings import WorkerSettings
 from store import clock
 from store.contract import ANY_VERSION, Document, Store
-from store.events import Claim, Event, Finish
+from store.errors import DramaturgError
+from store.events import Claim, Finish, Kind
 from store.identity import new_id, new_lease_id
 from store.job import Job
 from store.operations import Item, settle
 from store.outcome import Outcome
 from store.policy import Policy
+from store.settings import StoreSettings
 from tests.proposals.repositories import Workshop
 
 INTERVAL = 30.0
@@ -93,6 +99,7 @@ class Desk:
         self.workshop.commit("feature", {"b.txt": "two\n"})
         self.reads = Reads()
         self.proposals = Proposals(store)
+        self._runtime = Runtime(StoreSettings(home=folder), WorkerSettings())  # a run only asks it for its settings
         store.migrate([SUBJECT])
         for policy in (track_repository.policy, scan_repositories.policy):
             assert store.put(Document("policy", policy.job_type, ANY_VERSION, policy.document()))
@@ -186,11 +193,17 @@ class Desk:
         claim = Claim(id_, new_lease_id(), "desk", 60)
         [claimed] = self.store.claim([claim], now=max(row.run_at, self.store.ping()))
         assert claimed.job is not None
-        event: Event | None = _attempt(Holding(claimed.job, policy, id_, 0.0), payload, handler, 1_000_000)
-        assert isinstance(event, Finish), event
-        [settled] = settle(self.store, [Item(id_, event, policy)])
+        holding = Holding(claimed.job, policy, id_, 0.0)
+        try:
+            outcome = handler(payload.model_validate_json(claimed.job.payload), Run(holding, self._runtime))
+            finish = finish_of(holding, outcome, 1_000_000)
+        except Cancelled:
+            finish = plain_finish(holding, Kind.CANCELLED)
+        except DramaturgError as error:
+            finish = plain_finish(holding, Kind.RETRY, failure=describe(error))
+        [settled] = settle(self.store, [Item(id_, finish, policy)])
         assert settled.decision is not None
-        return Ran(claimed.job, event, self.store.read([id_])[0])
+        return Ran(claimed.job, finish, self.store.read([id_])[0])
 
     # --- the database
 

@@ -13,10 +13,9 @@ import pytest
 from ops.up.children import LONGEST_PAUSE, Child, pause_before, stop_all
 from tests.up.programs import becomes, lives
 
-PATIENT = (
-    "import signal, time; signal.signal(signal.SIGTERM, lambda *_: exit(0)); print('up', flush=True); time.sleep(600)"
-)
-DEAF = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True); time.sleep(600)"
+SCRIPT = "import signal, time; signal.signal(signal.SIGTERM, {}); print('up', flush=True); time.sleep(600)"
+PATIENT = SCRIPT.format("lambda *_: exit(0)")
+DEAF = SCRIPT.format("signal.SIG_IGN")
 
 
 def child(home: Path, script: str = PATIENT, patience: float = 10.0) -> Child:

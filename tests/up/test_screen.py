@@ -46,10 +46,8 @@ def seen(*proposals: Proposal, jobs: list[object] | None = None, history: list[o
     return Seen(NOW, list(proposals), jobs or [], history or [])  # type: ignore[arg-type]
 
 
-def line(
-    kind: str = "attempt_failed", attempt: int = 1, seconds: float = 0, code: str | None = "worker_lost"
-) -> Recorded:
-    return Recorded(row().id, later(seconds), kind, attempt, code, {"state": "queued"})
+def line(kind: str = "attempt_failed", attempt: int = 1, seconds: float = 0) -> Recorded:
+    return Recorded(row().id, later(seconds), kind, attempt, "worker_lost", {"state": "queued"})
 
 
 def drawn(what: Seen, said: list[str]) -> str:
@@ -91,7 +89,7 @@ def test_lines_tell_what_is_new_and_nothing_twice() -> None:
     first = seen(proposal(ahead=1), jobs=[job], history=[(job, line())])
     assert len(news(None, first)) == 2
     assert news(first, first) == []
-    moved = seen(proposal(ahead=2), jobs=[job], history=[(job, line()), (job, line("recovered", 2, 5, None))])
+    moved = seen(proposal(ahead=2), jobs=[job], history=[(job, line()), (job, line("recovered", 2, 5))])
     assert [one.split()[0] for one in news(first, moved)] == ["proposal", "history"]
     ended = seen(proposal(ahead=2), jobs=[row("completed")])
     assert news(moved, ended) == [f"job {job.job_type} {job.key}: completed"]

@@ -23,19 +23,23 @@ def test_each_of_the_signals_asks_for_a_stop_however_often_it_comes(number: sign
 
 def test_a_long_step_is_left_at_once() -> None:
     stop = Stop()
-    with stop.listening(), pytest.raises(StopAsked):
+
+    def long_step() -> None:
         with stop.breaking():
             os.kill(os.getpid(), signal.SIGTERM)
             threading.Event().wait(30)
+            pytest.fail("not left")
+
+    with stop.listening(), pytest.raises(StopAsked):
+        long_step()
     assert stop.asked
 
 
 def test_a_long_step_is_not_begun_after_a_stop_was_asked_for() -> None:
     stop = Stop()
     stop.asked = True
-    with pytest.raises(StopAsked):
-        with stop.breaking():
-            pytest.fail("begun")
+    with pytest.raises(StopAsked), stop.breaking():
+        pytest.fail("begun")
 
 
 def test_a_second_signal_does_not_break_what_ends_in_good_order() -> None:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import signal
 import subprocess
 import sys
 from pathlib import Path
 
 from tests.engines_fixtures import processes_in
-from tests.up.programs import ROOT, environment, lives, up
+from tests.up.programs import ROOT, Program, becomes, descendants, environment, lives, up
 
 COMPARED = (
     r"dramaturg/ahead -> dramaturg/base: 1 ahead, 0 behind, 1 file changed, no conflict",
@@ -32,6 +34,14 @@ def listed(home: Path, *words: str) -> list[dict[str, object]]:
     return found
 
 
+def worker_of(program: Program, home: Path) -> int:
+    """The main process of the worker that runs by now; returns when it is ready."""
+    log = home / "logs" / "worker-1.log"
+    assert becomes(lambda: "ready for action" in log.read_text()), log.read_text()
+    found = re.findall(r"worker-1 (?:runs as|was started again \()\s?process (\d+)", program.said)
+    return int(found[-1])
+
+
 def test_up_tracks_a_repository_and_ends_without_leaving_anything(repository: Path, fresh_home: Path) -> None:
     home = fresh_home / "home"
     with up(home, standing_in=repository) as program:
@@ -46,12 +56,20 @@ def test_up_tracks_a_repository_and_ends_without_leaving_anything(repository: Pa
     first = listed(home, "proposals", "list")
     assert len(first) == 3
 
-    # The same home again: what is there is used, and not even kill -9 leaves anything behind.
+    # The same home again: what is there is used.
     with up(home, "--repo", str(repository)) as again:
         again.says(*COMPARED, "periodiq runs")
         with up(home, "--repo", str(repository)) as third:
             assert third.ends() == 1
             assert "another `dramaturg up`" in third.said
+        # A worker whose main process is killed takes the processes that it forked along, and is started again.
+        main = worker_of(again, home)
+        forked = descendants(main)
+        os.kill(main, signal.SIGKILL)
+        again.says("worker-1 ended by itself", "worker-1 was started again")
+        assert becomes(lambda: not any(map(lives, forked)))
+        # Not even kill -9 of the whole leaves anything behind.
+        again.started |= descendants(worker_of(again, home))
         again.signal(signal.SIGKILL)
         again.ends()
         assert again.leaves_nothing()

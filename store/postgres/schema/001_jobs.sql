@@ -101,8 +101,9 @@ CREATE TABLE dramaturg.job (
 -- The id is derived from these four; this is for writers that derived it wrongly.
 CREATE UNIQUE INDEX job_identity ON dramaturg.job (domain, queue, job_type, key) WHERE key IS NOT NULL;
 
--- What `due` walks.
-CREATE INDEX job_due ON dramaturg.job (queue, priority, run_at, id) WHERE state = 'queued';
+-- What `due` walks: one lane for each queue, type and priority, in the order of the offer. With domain in it, rows that
+-- have been waiting for a while are judged without a look at the table.
+CREATE INDEX job_due ON dramaturg.job (queue, job_type, priority, run_at, id) INCLUDE (domain) WHERE state = 'queued';
 
 -- Running rows, among which the lapsed ones are sought: no more than the fleet has slots.
 CREATE INDEX job_processing ON dramaturg.job (id) WHERE state = 'processing';
