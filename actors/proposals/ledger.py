@@ -73,6 +73,8 @@ class Proposals:
 
         Raises RepositoryUnknown.
         """
+        check_name(name)
+        check_identity("domain", domain)
         with self._store.transaction() as tx:
             registration = self._book.registration_of(tx, domain, name)
             if registration is None or registration.ended:

@@ -30,7 +30,7 @@ class Rule(NamedTuple):
     otherwise: str  # what to do where the state says no
 
 
-_OPEN_ENDED = frozenset({State.DRAFT, State.OPEN, State.CLOSED, State.MERGED})
+_TO_ARCHIVE = frozenset({State.DRAFT, State.OPEN, State.CLOSED, State.MERGED})
 
 RULES: dict[Action, Rule] = {
     Action.UPDATE: Rule(TRACKED, None, Change.UPDATED, True, "only drafts and open ones can be changed"),
@@ -39,9 +39,13 @@ RULES: dict[Action, Rule] = {
     Action.REOPEN: Rule(
         frozenset({State.CLOSED, State.ARCHIVED}), State.OPEN, Change.REOPENED, True, "only closed ones can be reopened"
     ),
-    Action.ARCHIVE: Rule(_OPEN_ENDED, State.ARCHIVED, Change.ARCHIVED, False, "it can't be archived"),
+    Action.ARCHIVE: Rule(_TO_ARCHIVE, State.ARCHIVED, Change.ARCHIVED, False, "it can't be archived"),
     Action.MERGE: Rule(
-        frozenset({State.OPEN}), State.MERGING, Change.MERGING, True, "only open ones can be merged: mark a draft ready"
+        frozenset({State.OPEN}),
+        State.MERGING,
+        Change.MERGING,
+        True,
+        "only open ones can be merged; make a draft ready, or reopen a closed one",
     ),
 }
 
@@ -57,11 +61,11 @@ def decide(proposal: Proposal, action: Action) -> tuple[State, Change]:
         said = "archived after its merge" if proposal.merge_commit and state is State.ARCHIVED else state.value
         raise ProposalRefused(f"proposal {proposal.id} is {said}: {rule.otherwise}")
     if rule.standing:
-        check_standing(proposal)
+        _check_standing(proposal)
     return rule.to or state, rule.change
 
 
-def check_standing(proposal: Proposal) -> None:
+def _check_standing(proposal: Proposal) -> None:
     """Raise RepositoryReplaced where the proposal's repository is no longer the one it was opened in."""
     if proposal.repository.ended is not None:
         name, ended = proposal.repository.name, proposal.repository.ended

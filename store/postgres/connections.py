@@ -43,7 +43,7 @@ _DEFAULTS: Final[dict[str, Any]] = {
 LIFETIME: Final = 1800.0
 IDLE: Final = 120.0
 
-#: Seconds for the answer to one statement, and to get one of the connections when all are in use.
+#: Seconds for the answer to one statement, and at most for one of the connections when all are in use.
 PATIENCE: Final = 30.0
 QUEUEING: Final = 10.0
 
@@ -110,8 +110,9 @@ def _until(gen: Generator[Any, Any, RV], deadline: float) -> Generator[Any, Any,
 class Connections:
     """At most ``size`` connections to one database, made when they are wanted. Safe between threads and over forks."""
 
-    def __init__(self, url: str, size: int) -> None:
-        """Connects to nothing. Raises UsageError for a URL that libpq can't read."""
+    def __init__(self, url: str, size: int, patience: float = PATIENCE) -> None:
+        """``patience``: seconds for one answer. Connects to nothing. Raises UsageError for a URL that libpq can't
+        read."""
         try:
             given = conninfo_to_dict(url)
         except psycopg.Error:
@@ -120,6 +121,8 @@ class Connections:
             ) from None
         self._parameters: dict[str, Any] = _DEFAULTS | given
         self._size = size
+        self._patience = patience
+        self._queueing = min(patience, QUEUEING)
         self._forget()
         _POOLS.add(self)
 
@@ -130,11 +133,12 @@ class Connections:
         self._idle: list[Connection] = []
         self._closed_at = 0.0
 
-    def connect(self, *, patience: float = PATIENCE) -> Connection:
-        """A connection outside the pool, which the caller closes."""
+    def connect(self, *, patience: float | None = None) -> Connection:
+        """A connection outside the pool, which the caller closes; ``patience`` for one of its own."""
         with worded():
             connection = Connection.connect(**self._parameters, autocommit=True, prepare_threshold=None)
-        connection.patience, connection.maker, connection.born = patience, os.getpid(), elapsed()
+        connection.patience = self._patience if patience is None else patience
+        connection.maker, connection.born = os.getpid(), elapsed()
         _OPEN.add(connection)
         return connection
 
@@ -142,10 +146,10 @@ class Connections:
     def lend(self) -> Iterator[Connection]:
         """A connection in autocommit."""
         room = self._room
-        if not room.acquire(timeout=QUEUEING):
+        if not room.acquire(timeout=self._queueing):
             raise StoreUnavailable(
-                f"all {self._size} connections to Postgres were in use for {QUEUEING:.0f} s: keep transactions short, "
-                "or allow more of them"
+                f"all {self._size} connections to Postgres were in use for {self._queueing:.0f} s: keep transactions "
+                "short, or allow more of them"
             )
         try:
             connection = self._take()

@@ -16,7 +16,7 @@ from store.job import Job, Recorded
 from store.migrations import Subject
 from store.postgres import documents, finding, hot, migrating
 from store.postgres.changes import Changes
-from store.postgres.connections import Connection, Connections
+from store.postgres.connections import PATIENCE, Connection, Connections
 from store.postgres.errors import worded
 from store.postgres.transaction import Transaction, adopt
 from store.postgres.values import rows
@@ -32,10 +32,11 @@ class PostgresStore:
     #: Nothing of the contract is missing here.
     gaps: frozenset[str] = frozenset()
 
-    def __init__(self, url: str, *, pool_size: int = 8) -> None:
+    def __init__(self, url: str, *, pool_size: int = 8, patience: float = PATIENCE) -> None:
         """``pool_size``: connections at most, for this process; count one for each thread that may hold a transaction,
-        and two more. Connects to nothing. Raises UsageError."""
-        self._connections = Connections(url, pool_size)
+        and two more. ``patience``: seconds to wait for the answer to one statement. Connects to nothing. Raises
+        UsageError."""
+        self._connections = Connections(url, pool_size, patience)
 
     # --- the hot path
 

@@ -11,11 +11,11 @@ import orjson
 from store import clock
 from store.filters import Filter, Order, Tally
 from store.job import Job, Recorded, State
-from store.sqlite.rows import JOB, PARKED, batch, job_of, stored
+from store.sqlite.rows import JOB, PARKED, UNDECODED, batch, job_of, job_of_undecoded, stored
 
-READ: Final = (
-    f"SELECT each.key, {JOB} FROM json_each(?1) AS each CROSS JOIN dramaturg_job AS job ON job.id = each.value"
-)
+_BY_ID: Final = "FROM json_each(?1) AS each CROSS JOIN dramaturg_job AS job ON job.id = each.value"
+READ: Final = f"SELECT each.key, {JOB} {_BY_ID}"
+READ_UNDECODED: Final = f"SELECT each.key, {UNDECODED} {_BY_ID}"
 
 _PHASES: Final = {
     "ready": "state = 'queued' AND run_at <= :now",
@@ -63,6 +63,12 @@ SELECT job_id, at, kind, attempt, code, detail FROM dramaturg_history WHERE job_
 def read(cursor: sqlite3.Cursor, ids: Sequence[str]) -> list[Job | None]:
     """Rows by id, None for those that aren't there."""
     found = {row[0]: job_of(row[1:]) for row in cursor.execute(READ, (batch(ids),))}
+    return [found.get(place) for place in range(len(ids))]
+
+
+def read_undecoded(cursor: sqlite3.Cursor, ids: Sequence[str]) -> list[Job | None]:
+    """The same on a caller's own connection."""
+    found = {row[0]: job_of_undecoded(row[1:]) for row in cursor.execute(READ_UNDECODED, (batch(ids),))}
     return [found.get(place) for place in range(len(ids))]
 
 

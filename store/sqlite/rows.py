@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, get_type_hints
 
 import orjson
 
@@ -15,6 +15,14 @@ PARKED: Final = clock.micros(clock.PARKED)
 
 #: All columns of a job, of the table under the name ``job``.
 JOB: Final = ", ".join(f"job.{name}" for name in COLUMNS)
+
+_TEXTS: Final = tuple(place for place, kind in enumerate(get_type_hints(Job).values()) if kind in (str, str | None))
+
+#: The same on a caller's own connection, which may decode texts and declared types in any way: neither bytes nor
+#: expressions are touched.
+UNDECODED: Final = ", ".join(
+    f"CAST(job.{name} AS BLOB)" if place in _TEXTS else f"job.{name} + 0" for place, name in enumerate(COLUMNS)
+)
 
 _TIMES: Final = tuple(place for place, name in enumerate(COLUMNS) if name in TIME_COLUMNS)
 _STOPPING: Final = COLUMNS.index("stopping")
@@ -38,6 +46,15 @@ def job_of(row: Sequence[Any]) -> Job:
             values[place] = clock.from_micros(values[place])
     values[_STOPPING] = bool(values[_STOPPING])
     return Job._make(values)
+
+
+def job_of_undecoded(row: Sequence[Any]) -> Job:
+    """The job in a row that was read as ``UNDECODED``."""
+    values = list(row)
+    for place in _TEXTS:
+        if values[place] is not None:
+            values[place] = values[place].decode()
+    return job_of(values)
 
 
 def in_micros(moment: datetime, seconds: float) -> int:

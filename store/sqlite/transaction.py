@@ -41,7 +41,11 @@ class Transaction:
 
     def read(self, ids: Sequence[str]) -> list[Job | None]:
         """As ``Store.read``, as this transaction sees the rows."""
-        return self._part(lambda cursor: finding.read(cursor, ids)) if ids else []
+        if not ids:
+            return []
+        cursor = self._cursor()
+        with self._translated():
+            return finding.read_undecoded(cursor, ids)
 
     def put(self, document: Document, *, now: datetime | None = None) -> bool:
         """As ``Store.put``, as part of this transaction."""

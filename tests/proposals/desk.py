@@ -12,7 +12,7 @@ from actors.proposals.job import request, scan_repositories, track_repository
 from actors.proposals.ledger import Proposals
 from actors.proposals.model import Proposal, Registration
 from actors.proposals.scanning import Scan, Scanner
-from actors.proposals.statements import SUBJECT, dialect_of, spelled
+from actors.proposals.statements import dialect_of, spelled
 from actors.proposals.tracking import RepositoryRef, Tracker
 from actors.proposals.view import GitView
 from middleware.answers import finish_of, plain_finish
@@ -100,7 +100,6 @@ class Desk:
         self.reads = Reads()
         self.proposals = Proposals(store)
         self._runtime = Runtime(StoreSettings(home=folder), WorkerSettings())  # a run only asks it for its settings
-        store.migrate([SUBJECT])
         for policy in (track_repository.policy, scan_repositories.policy):
             assert store.put(Document("policy", policy.job_type, ANY_VERSION, policy.document()))
 

@@ -16,6 +16,9 @@ from store.identity import new_id
 from tests.proposals.desk import NAME, Desk
 from tests.proposals.repositories import Workshop
 
+#: For what no database has a say in.
+sqlite = pytest.mark.parametrize("store_url", ["sqlite"], indirect=True)
+
 
 class Said(NamedTuple):
     code: int
@@ -57,6 +60,7 @@ def test_a_proposal_is_opened_tracked_merged_and_gone_from_the_open_ones(desk: D
     assert [one["id"] for one in command("list", "--state", "merged", "--repo", NAME, "--json").json] == [id_]
 
 
+@sqlite
 def test_closing_reopening_and_making_ready(desk: Desk, command: Command) -> None:
     desk.register()
     id_ = command("open", NAME, "main", "feature", "--draft", "--json").json["id"]
@@ -64,6 +68,7 @@ def test_closing_reopening_and_making_ready(desk: Desk, command: Command) -> Non
     assert states == ["open", "closed", "open"]
 
 
+@sqlite
 def test_a_path_is_registered_under_its_folders_name(desk: Desk, command: Command) -> None:
     first = command("open", desk.workshop.path, "main", "feature", "--json").json
     assert (first["repository"], first["title"]) == ("scribe", "feature into main")
@@ -71,6 +76,7 @@ def test_a_path_is_registered_under_its_folders_name(desk: Desk, command: Comman
     assert second["incarnation"] == first["incarnation"]
 
 
+@sqlite
 def test_another_repository_with_a_folder_of_the_same_name_gets_its_path_for_a_name(
     desk: Desk, command: Command, tmp_path: Path
 ) -> None:
@@ -83,6 +89,7 @@ def test_another_repository_with_a_folder_of_the_same_name_gets_its_path_for_a_n
     assert desk.now(first).repository.ended is None
 
 
+@sqlite
 @pytest.mark.parametrize(
     ("words", "exit_code", "code"),
     [
@@ -111,6 +118,7 @@ def test_bad_input_is_refused_with_a_reason_and_changes_nothing(
     assert desk.everything() == before
 
 
+@sqlite
 def test_people_get_a_table_that_no_title_can_drive(desk: Desk, command: Command) -> None:
     proposal = desk.proposals.open(NAME, "main", "feature", "[red]\u202enot markup", path=desk.workshop.path)
     desk.delete_branch("feature")
@@ -122,6 +130,7 @@ def test_people_get_a_table_that_no_title_can_drive(desk: Desk, command: Command
     assert command("list", "--state", "closed").out.strip() == "no proposals match"
 
 
+@sqlite
 def test_a_list_that_is_cut_says_so(desk: Desk, command: Command) -> None:
     desk.open_many(3)
     assert "and more" in command("list", "--limit", "2").out

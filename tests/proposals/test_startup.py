@@ -42,7 +42,7 @@ def at_boot(broker: Broker) -> Iterator[ScanAtBoot]:
 
 
 def asked(broker: Broker) -> bool:
-    return broker.runtime.store.read([broker.actors["proposal.scan"].request().id])[0] is not None
+    return broker.runtime.store.find(Filter(job_type="proposal.scan")) != []
 
 
 def test_a_boot_does_not_wait_for_a_store_that_is_away_and_asks_when_it_is_back(

@@ -114,6 +114,7 @@ STATEMENTS = {
     "a swap of what lapsed": (swaps.update(("state",), (), "replace", True), PRIMARY),
     "delete": (swaps.delete(True), PRIMARY),
     "read": (finding.READ, PRIMARY),
+    "read on any connection": (finding.READ_UNDECODED, PRIMARY),
 }
 
 

@@ -142,8 +142,12 @@ def test_a_callers_connection_keeps_its_settings(store: SqliteStore, caller: sql
     caller.row_factory = sqlite3.Row
     caller.text_factory = lambda raw: raw.decode().upper()
 
-    [woken] = store.adopt(caller).wake([wake()])
+    store.wake([wake("other", payload='"ß"', owner="ö")], now=NOW)
+
+    tx = store.adopt(caller)
+    [woken] = tx.wake([wake()])
     assert (woken.state, woken.id) == ("queued", wake().id)
+    assert tx.read([wake("none").id, wake("other").id]) == [None, read(store, wake("other").id)]
     caller.commit()
 
     assert caller.row_factory is sqlite3.Row
@@ -153,16 +157,19 @@ def test_a_callers_connection_keeps_its_settings(store: SqliteStore, caller: sql
 def test_declared_types_of_a_caller_do_not_reach_us(store: SqliteStore, path: Path) -> None:
     def adopted() -> Any:
         with closing(sqlite3.connect(path, detect_types=sqlite3.PARSE_DECLTYPES)) as connection:
-            [woken] = store.adopt(connection).wake([wake()])
+            tx = store.adopt(connection)
+            [woken] = tx.wake([wake()])
+            [row] = tx.read([woken.id])
             connection.commit()
-        return woken
+        return woken, row
 
     sqlite3.register_converter("INTEGER", lambda raw: f"decoded {raw!r}")
     try:
-        woken = adopted()
+        woken, row = adopted()
     finally:
         sqlite3.register_converter("INTEGER", int)
 
+    assert row == read(store, woken.id)
     assert woken.generation == clock.micros(read(store, woken.id).created_at)
 
 
@@ -311,3 +318,16 @@ def test_a_transaction_of_another_store_is_refused(store: SqliteStore, tmp_path:
     with another.transaction() as tx, pytest.raises(UsageError, match="another store"):
         store.adopt(tx)
     another.close()
+
+
+def test_reading_begins_nothing_on_a_callers_connection(store: SqliteStore, caller: sqlite3.Connection) -> None:
+    store.wake([wake()])
+
+    [row] = store.adopt(caller).read([wake().id])
+    store.wake([wake()])
+
+    assert row is not None
+    assert not caller.in_transaction
+    [again] = store.adopt(caller).read([wake().id])
+    assert again is not None
+    assert again.revision == row.revision + 1

@@ -65,6 +65,7 @@ def test_up_tracks_a_repository_and_ends_without_leaving_anything(repository: Pa
         # A worker whose main process is killed takes the processes that it forked along, and is started again.
         main = worker_of(again, home)
         forked = descendants(main)
+        again.started |= forked
         os.kill(main, signal.SIGKILL)
         again.says("worker-1 ended by itself", "worker-1 was started again")
         assert becomes(lambda: not any(map(lives, forked)))

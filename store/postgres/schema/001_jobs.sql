@@ -85,7 +85,7 @@ CREATE TABLE dramaturg.job (
   CONSTRAINT job_cancel CHECK (cancel_requested_at IS NULL OR state NOT IN ('queued', 'quarantined'))
 ) WITH (
   -- Room on each page for the next version of its rows, so that renewals and progress stay where they are (HOT).
-  fillfactor = 80,
+  fillfactor = 75,
   -- A queue is mostly dead rows: clean up early and often, not at the usual fifth of the table.
   autovacuum_vacuum_scale_factor = 0.02,
   autovacuum_vacuum_threshold = 500,

@@ -1,0 +1,51 @@
+"""What these tests do in one line."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import psycopg
+
+Found = TypeVar("Found")
+
+
+def eventually(look: Callable[[], Found], *, within: float = 20.0) -> Found:
+    """What ``look`` answers, as soon as it is true and raises no error of the driver's."""
+    deadline = time.monotonic() + within
+    while True:
+        try:
+            if found := look():
+                return found
+        except psycopg.Error:
+            if time.monotonic() > deadline:
+                raise
+        assert time.monotonic() < deadline, "it did not come about"
+        time.sleep(0.01)
+
+
+def in_a_child(work: Callable[[], str]) -> str:
+    """Fork, and answer what ``work`` answers in the child, or the class of what it raises there."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            answer = work()
+        except BaseException as error:
+            answer = f"{type(error).__name__}: {error}"
+        os.write(writing, answer.encode())
+        os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading, "rb") as pipe:
+        answer = pipe.read().decode()
+    assert os.waitpid(child, 0)[1] == 0
+    return answer
+
+
+def one(connection: psycopg.Connection, statement: str, *values: Any) -> Any:
+    """The only value that a statement answers."""
+    rows = connection.execute(statement, values or None).fetchall()  # type: ignore[call-overload]
+    [[value]] = rows
+    return value
