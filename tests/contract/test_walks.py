@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 from typing import NamedTuple
+from uuid import UUID
 
 import pytest
-from hypothesis import settings
+from hypothesis import note, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
-from store import identity
 from store.clock import PARKED
 from store.contract import Change, Renewal, Renewed, Store
 from store.events import Cancel, Claim, Event, Finish, GiveBack, Kind, Reclaim, Release, Requeue, Reschedule, Wake
@@ -27,8 +27,14 @@ from tests.contract.adapters import Adapter
 from tests.contract.rows import NOW, TYPE, wake
 
 IDS = {wake(key).id: key for key in ("a", "b")}
-SEEDS = st.integers(0, 2**32 - 1)
-SOME_ID = st.sampled_from(sorted(IDS))
+
+#: What happens, each as often as it stands here.
+ACTS = (
+    *("wake", "wake", "wake", "claim", "claim", "claim", "claim", "claim", "claim_again"),
+    *("finish", "finish", "finish", "finish", "finish", "return_unfinished", "return_unfinished"),
+    *("renew", "renew", "sweep_reads", "sweep_reads", "sweep_writes", "sweep_writes", "sweep_writes"),
+    *("cancel", "operate", "operate", "prune", "time_passes", "time_passes", "time_passes", "time_passes"),
+)
 
 #: Ends that mean that the run did what it was for.
 SERVED = (Kind.DONE, Kind.AGAIN, Kind.PARK)
@@ -71,18 +77,27 @@ class Walk(RuleBasedStateMachine):
 
     # --- steps
 
-    @rule(id_=SOME_ID, seed=SEEDS)
-    def wake(self, id_: str, seed: int) -> None:
-        dice, row = rows.Dice(seed), self.rows[id_]
+    @initialize()
+    def work_is_wanted(self) -> None:
+        for id_ in IDS:
+            self.wake(id_, rows.Dice(0))
+
+    @rule(act=st.sampled_from(ACTS), id_=st.sampled_from(sorted(IDS)), seed=st.integers(0, 2**32 - 1))
+    def step(self, act: str, id_: str, seed: int) -> None:
+        getattr(self, act)(id_, rows.Dice(seed))
+
+    def wake(self, id_: str, dice: rows.Dice) -> None:
+        row = self.rows[id_]
         event = wake(
             IDS[id_],
-            payload=f'{{"n":{seed}}}',
+            payload=f'{{"n":{dice.randrange(1000)}}}',
             priority=dice.randint(1, 10),
             run_at=dice.choice((None, None, None, PARKED, rows.later(dice.randrange(3600)))),
             delay=dice.choice((0, 0, 0, 5, 100)),
             once=dice.one_in(5),
-            max_retries=dice.choice((None, None, 1, 3)),
+            max_retries=dice.choice((None, None, None, 1, 3)),
         )
+        note(f"wake {event}")
         [woken] = self.store.wake([event], now=self.now)
         decision = self._decided(id_, event)
         assert (woken.created, woken.repeated) == (row is None, decision.answer is Answer.REPEATED)
@@ -92,46 +107,49 @@ class Walk(RuleBasedStateMachine):
             if event.run_at != PARKED:
                 life.timed = life.wakes
 
-    @rule(id_=SOME_ID, seconds=st.sampled_from([5, 120]))
-    def claim(self, id_: str, seconds: int) -> None:
-        self._claim(Claim(id_, identity.new_lease_id(), "worker", seconds))
+    def claim(self, id_: str, dice: rows.Dice) -> None:
+        self._claim(Claim(id_, str(UUID(int=dice.getrandbits(128), version=4)), "worker", dice.choice((5, 120))))
 
-    @precondition(lambda self: self.runs)
-    @rule(seed=SEEDS)
-    def claim_again(self, seed: int) -> None:
-        self._claim(rows.Dice(seed).choice(self.runs).claim)
+    def claim_again(self, id_: str, dice: rows.Dice) -> None:
+        if self.runs:
+            self._claim(dice.choice(self.runs).claim)
 
-    @precondition(lambda self: self.runs)
-    @rule(seed=SEEDS, kind=st.sampled_from(Kind))
-    def finish(self, seed: int, kind: Kind) -> None:
-        dice = rows.Dice(seed)
+    def finish(self, id_: str, dice: rows.Dice) -> None:
+        if not self.runs:
+            return
         run = self._run(dice)
+        kind = dice.choice((*Kind, Kind.AGAIN, Kind.RETRY, Kind.RETRY, Kind.RETRY))
         if kind is Kind.CANCELLED and self.lives[run.job.id].cancelled < run.wakes:
             kind = Kind.DONE  # no cancel has come for it to see
         event = rows.finish_of(dice, run.job)._replace(
-            lease_id=run.claim.lease_id, attempt=run.job.attempt, generation=run.job.generation, kind=kind, run_at=None
+            lease_id=run.claim.lease_id,
+            attempt=run.job.attempt,
+            generation=run.job.generation,
+            kind=kind,
+            run_at=None,
+            delay=dice.choice((0.0, 3.5)),
         )
         self._settle(run.job.id, event)
 
-    @precondition(lambda self: self.runs)
-    @rule(seed=SEEDS, delay=st.none() | st.sampled_from([0.5, 60.0]))
-    def return_unfinished(self, seed: int, delay: float | None) -> None:
-        run = self._run(rows.Dice(seed))
-        fence = (run.claim.lease_id, run.job.attempt)
-        self._settle(run.job.id, Release(*fence) if delay is None else GiveBack(*fence, delay, "type_unknown"))
+    def return_unfinished(self, id_: str, dice: rows.Dice) -> None:
+        if self.runs:
+            run = self._run(dice)
+            fence = (run.claim.lease_id, run.job.attempt)
+            given_back = GiveBack(*fence, dice.choice((0.5, 60.0)), "type_unknown")
+            self._settle(run.job.id, Release(*fence) if dice.one_in(2) else given_back)
 
-    @precondition(lambda self: self.runs)
-    @rule(seed=SEEDS, stopping=st.booleans())
-    def renew(self, seed: int, stopping: bool) -> None:
-        dice = rows.Dice(seed)
+    def renew(self, id_: str, dice: rows.Dice) -> None:
+        if not self.runs:
+            return
         run = self._run(dice)
         id_, lease, attempt = run.job.id, run.claim.lease_id, run.job.attempt
         row, percent = self.rows[id_], dice.randrange(101)
         held = row is not None and (row.state, row.lease_id, row.attempt) == ("processing", lease, attempt)
-        stopping = stopping and row is not None and not row.stopping
+        stopping = dice.one_in(2) and row is not None and not row.stopping
         asked = Renewal(id_, lease, attempt, dice.choice((None, 1.0, 60.0)), (percent, "so far"), stopping)
         if asked.seconds is None:
             asked = asked._replace(progress=None)
+        note(f"renew {asked}")
 
         answer = self.store.renew([asked], now=self.now)
 
@@ -154,38 +172,30 @@ class Walk(RuleBasedStateMachine):
             updated_at=found.updated_at,
         )
 
-    @rule(id_=SOME_ID)
-    def sweep_reads(self, id_: str) -> None:
+    def sweep_reads(self, id_: str, dice: rows.Dice) -> None:
         row = self.rows[id_]
         if row is not None and row.lease_id is not None:
             self.sweeps.append((id_, decide(row, Reclaim(row.lease_id), self.policy), row.revision))
 
-    @precondition(lambda self: self.sweeps)
-    @rule(seed=SEEDS)
-    def sweep_writes(self, seed: int) -> None:
-        sweep = rows.Dice(seed).choice(self.sweeps)
-        self.sweeps.remove(sweep)
-        self._write(*sweep)
+    def sweep_writes(self, id_: str, dice: rows.Dice) -> None:
+        if self.sweeps:
+            self._write(*self.sweeps.pop(dice.randrange(len(self.sweeps))))
 
-    @rule(id_=SOME_ID)
-    def cancel(self, id_: str) -> None:
+    def cancel(self, id_: str, dice: rows.Dice) -> None:
         if self._settle(id_, Cancel()).answer in (Answer.APPLIED, Answer.REPEATED):
             self.lives[id_].cancelled = self.lives[id_].wakes
 
-    @rule(id_=SOME_ID, event=st.sampled_from([Requeue(), Reschedule(delay=0), Reschedule(delay=50)]))
-    def operate(self, id_: str, event: Event) -> None:
-        self._settle(id_, event)
+    def operate(self, id_: str, dice: rows.Dice) -> None:
+        self._settle(id_, dice.choice((Requeue(), Requeue(), Reschedule(delay=0), Reschedule(delay=50))))
 
-    @rule(id_=SOME_ID)
-    def prune(self, id_: str) -> None:
+    def prune(self, id_: str, dice: rows.Dice) -> None:
         row = self.rows[id_]
         if row is not None and row.finished_at is not None:
             assert self._write(id_, Decision(Answer.APPLIED, None, Write(delete=True)), row.revision)
             self.lives[id_].served = self.lives[id_].wakes  # whoever prunes has seen what the row says
 
-    @rule(seconds=st.sampled_from([1, 10, 130, 400]))
-    def time_passes(self, seconds: int) -> None:
-        self.now += timedelta(seconds=seconds)
+    def time_passes(self, id_: str, dice: rows.Dice) -> None:
+        self.now += timedelta(seconds=dice.choice((1, 10, 130, 400)))
 
     # --- what holds after each
 
@@ -224,6 +234,7 @@ class Walk(RuleBasedStateMachine):
         return dice.choice(self.runs if dice.one_in(3) else self.runs[-1:])
 
     def _claim(self, event: Claim) -> None:
+        note(f"claim {event}")
         life, row = self.lives[event.id], self.rows[event.id]
         [claimed] = self.store.claim([event], now=self.now)
         decision = self._decided(event.id, event)
@@ -237,6 +248,7 @@ class Walk(RuleBasedStateMachine):
     def _settle(self, id_: str, event: Event) -> Decision:
         row = self.rows[id_]
         decision = decide(row, event, self.policy)
+        note(f"{event}: {decision.answer}, {decision.state}")
         if row is None or not self._write(id_, decision, row.revision):
             return decision
         if isinstance(event, Finish) and event.kind in SERVED:
@@ -246,6 +258,7 @@ class Walk(RuleBasedStateMachine):
 
     def _write(self, id_: str, decision: Decision, revision: int) -> bool:
         row, write = self.rows[id_], decision.write
+        note(f"write {write} at {self.now}")
         lapsed = row is not None and row.leased_until is not None and row.leased_until < self.now
         written = write is not None and row is not None and row.revision == revision and (lapsed or not write.lapsed)
         assert self.store.swap([Change(id_, revision, decision)], now=self.now) == [written]

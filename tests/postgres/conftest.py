@@ -101,8 +101,7 @@ def pooler(postgres_server: Postgres, engine_home: Path) -> Iterator[int]:
 
 def through(url: str, port: int) -> str:
     """The same database, by way of the pooler."""
-    parts = conninfo_to_dict(url) | {"host": "127.0.0.1", "port": port}
-    return make_conninfo(**parts)
+    return make_conninfo(url, host="127.0.0.1", port=port)
 
 
 @pytest.fixture

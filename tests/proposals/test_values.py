@@ -81,7 +81,7 @@ def test_the_drawing_of_the_refusals_shows_each_with_a_code_of_its_own() -> None
     assert all(issubclass(kind, DramaturgError) for kind in kinds)
     drawn = set(re.findall(r"── (\w+)  ", refusals.__doc__ or "")) - {"NotFound"}
     assert drawn == {kind.__name__ for kind in kinds}
-    assert len({kind.code for kind in kinds}) == len(kinds)
+    assert len({kind("").code for kind in kinds}) == len(kinds)
 
 
 def test_a_failing_pass_comes_back_no_later_than_a_good_one() -> None:

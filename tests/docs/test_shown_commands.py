@@ -1,0 +1,134 @@
+"""What the documents show is run: the README's first job, the tutorial, every code block and every command."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.endtoend.house import eventually
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
+PROGRAMS = Path(sys.executable).parent
+
+
+def blocks(page: str) -> list[str]:
+    """The Python blocks of a page."""
+    return re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.S)
+
+
+def commands(page: str) -> list[str]:
+    """The indented command lines of a page, without comments."""
+    lines = re.findall(r"^    ((?:dramaturg|dramatiq|python|periodiq) .*)$", (ROOT / page).read_text(), re.M)
+    return [line.split("  #")[0].strip() for line in lines]
+
+
+def environment(folder: Path) -> dict[str, str]:
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("JOBS_", "WORKER_"))}
+    return clean | {"PATH": f"{PROGRAMS}:{clean['PATH']}", "PYTHONPATH": f"{ROOT}:{folder}", "JOBS_LEASE_SECONDS": "5"}
+
+
+def run(command: str, folder: Path) -> str:
+    done = subprocess.run(
+        command,
+        shell=True,
+        cwd=folder,
+        env=environment(folder),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, f"{command}: {done.stderr}"
+    return done.stdout
+
+
+@contextmanager
+def running(command: str, folder: Path) -> Iterator[Path]:
+    """A worker, stopped at the end; yields its log."""
+    log = folder / "worker.log"
+    with log.open("wb") as out:
+        worker = subprocess.Popen(
+            command.split(), cwd=folder, env=environment(folder), stdout=out, stderr=out, start_new_session=True
+        )
+    try:
+        eventually(lambda: "ready for action" in log.read_text() or worker.poll() is not None, what="the worker")
+        yield log
+    finally:
+        os.kill(worker.pid, signal.SIGTERM)
+        assert worker.wait(60) == 0
+
+
+def test_the_readmes_first_job_runs_as_shown(tmp_path: Path) -> None:
+    (tmp_path / "invoices.py").write_text(blocks("README.md")[0])
+    assert len(blocks("README.md")[0].strip().splitlines()) <= 11
+    migrate, worker, send, list_ = commands("README.md")
+    run(migrate, tmp_path)
+    with running(worker, tmp_path) as log:
+        run(send, tmp_path)
+        eventually(lambda: "sending 7" in log.read_text(), what="the invoice to be sent")
+
+        def scheduled() -> bool:
+            [row] = json.loads(run("dramaturg list --json", tmp_path))
+            return bool(row["attempt"] == 1 and row["lease_id"] is None)
+
+        eventually(scheduled, what="the next run to be scheduled")
+        assert "invoice.send" in run(list_, tmp_path)
+
+
+def test_the_tutorial_runs_as_shown(tmp_path: Path) -> None:
+    (tmp_path / "reports.py").write_text(blocks("docs/tutorial/first-job.md")[0])
+    migrate, send, worker, list_, stats = commands("docs/tutorial/first-job.md")
+    run(migrate, tmp_path)
+    assert run(send, tmp_path).strip() == "queued"
+    with running(worker, tmp_path):
+
+        def completed() -> bool:
+            [row] = json.loads(run("dramaturg list --json", tmp_path))
+            return bool(row["state"] == "completed" and row["result"] == {"lines": 3})
+
+        eventually(completed, what="the report to be made")
+        assert "report.make" in run(list_, tmp_path)
+        assert "report.make" in run(stats, tmp_path)
+
+
+@pytest.mark.parametrize("page", ["docs/how-to/ordinary-actors.md", "docs/how-to/recurring-jobs.md"])
+def test_the_code_of_a_how_to_declares_what_it_says(page: str, tmp_path: Path) -> None:
+    for number, block in enumerate(blocks(page)):
+        (tmp_path / f"shown{number}.py").write_text(block)
+        run(f"python -c 'import shown{number}'", tmp_path)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_every_command_that_a_page_names_exists(page: Path, tmp_path: Path) -> None:
+    for name in sorted(set(re.findall(r"`dramaturg ([a-z]+)|^    dramaturg ([a-z]+)", page.read_text(), re.M))):
+        assert run(f"dramaturg {name[0] or name[1]} --help", tmp_path)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_every_link_to_a_file_leads_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
+        assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_every_setting_is_documented_and_every_documented_setting_exists() -> None:
+    from actors.proposals.settings import ProposalSettings
+    from middleware.settings import WorkerSettings
+    from store.settings import StoreSettings
+
+    known = {
+        str(field.validation_alias)
+        for section in (StoreSettings, WorkerSettings, ProposalSettings)
+        for field in section.model_fields.values()
+    }
+    shown = set(re.findall(r"^\| `([A-Z_]+)` \|", (ROOT / "docs/reference/settings.md").read_text(), re.M))
+    assert shown == known
