@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
-from urllib.parse import unquote
 
 from store.errors import UsageError
 
@@ -35,7 +34,7 @@ _ESCAPED = re.compile(r"[%{}\x00-\x20\x7f-\xa0]")
 def keys_of(queue: str, prefix: str = PREFIX) -> tuple[bytes, ...]:
     """The keys of ``queue``, one for each of ``PARTS``: ``dramaturg:{high}:ready`` and so on.
 
-    Two queues never share a key, and all keys of one queue hash to one slot. ``queue_of`` is the way back.
+    Two queues never share a key, and all keys of one queue hash to one slot. What is odd in a name is percent-encoded.
     Raises UsageError for a queue without a name, one that UTF-8 can't write, or a prefix with a brace in it.
     """
     if "{" in prefix or "}" in prefix:
@@ -47,9 +46,3 @@ def keys_of(queue: str, prefix: str = PREFIX) -> tuple[bytes, ...]:
         return tuple(f"{prefix}:{{{tag}}}:{part}".encode() for part in PARTS)
     except UnicodeEncodeError:
         raise UsageError("a queue's name has half a surrogate pair in it, which UTF-8 can't write") from None
-
-
-def queue_of(key: bytes) -> str:
-    """The queue whose key this is."""
-    text = key.decode()
-    return unquote(text[text.index("{") + 1 : text.rindex("}")])

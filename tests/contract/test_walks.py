@@ -72,6 +72,7 @@ class Walk(RuleBasedStateMachine):
         self.rows: dict[str, Job | None] = dict.fromkeys(IDS)
         self.lives = {id_: Life() for id_ in IDS}
         self.oldest = dict.fromkeys(IDS, 0)  # the generation that a new life must exceed
+        self.claims = 0
         self.runs: list[Run] = []
         self.sweeps: list[tuple[str, Decision, int]] = []  # read, decided, not yet written
 
@@ -80,14 +81,13 @@ class Walk(RuleBasedStateMachine):
     @initialize()
     def work_is_wanted(self) -> None:
         for id_ in IDS:
-            self.wake(id_, rows.Dice(0))
+            self._wake(wake(IDS[id_]))
 
     @rule(act=st.sampled_from(ACTS), id_=st.sampled_from(sorted(IDS)), seed=st.integers(0, 2**32 - 1))
     def step(self, act: str, id_: str, seed: int) -> None:
         getattr(self, act)(id_, rows.Dice(seed))
 
     def wake(self, id_: str, dice: rows.Dice) -> None:
-        row = self.rows[id_]
         event = wake(
             IDS[id_],
             payload=f'{{"n":{dice.randrange(1000)}}}',
@@ -97,18 +97,11 @@ class Walk(RuleBasedStateMachine):
             once=dice.one_in(5),
             max_retries=dice.choice((None, None, None, 1, 3)),
         )
-        note(f"wake {event}")
-        [woken] = self.store.wake([event], now=self.now)
-        decision = self._decided(id_, event)
-        assert (woken.created, woken.repeated) == (row is None, decision.answer is Answer.REPEATED)
-        if decision.answer is Answer.APPLIED:
-            life = self.lives[id_]
-            life.wakes += 1
-            if event.run_at != PARKED:
-                life.timed = life.wakes
+        self._wake(event)
 
     def claim(self, id_: str, dice: rows.Dice) -> None:
-        self._claim(Claim(id_, str(UUID(int=dice.getrandbits(128), version=4)), "worker", dice.choice((5, 120))))
+        self.claims += 1
+        self._claim(Claim(id_, str(UUID(int=self.claims, version=4)), "worker", dice.choice((5, 120))))
 
     def claim_again(self, id_: str, dice: rows.Dice) -> None:
         if self.runs:
@@ -232,6 +225,18 @@ class Walk(RuleBasedStateMachine):
 
     def _run(self, dice: rows.Dice) -> Run:
         return dice.choice(self.runs if dice.one_in(3) else self.runs[-1:])
+
+    def _wake(self, event: Wake) -> None:
+        note(f"wake {event}")
+        row = self.rows[event.id]
+        [woken] = self.store.wake([event], now=self.now)
+        decision = self._decided(event.id, event)
+        assert (woken.created, woken.repeated) == (row is None, decision.answer is Answer.REPEATED)
+        if decision.answer is Answer.APPLIED:
+            life = self.lives[event.id]
+            life.wakes += 1
+            if event.run_at != PARKED:
+                life.timed = life.wakes
 
     def _claim(self, event: Claim) -> None:
         note(f"claim {event}")

@@ -12,7 +12,6 @@ from store.engines.cluster import ValkeyCluster
 from store.engines.valkey import Valkey
 from store.valkey.client import Client, connect
 from store.valkey.leases import Leases
-from tests.engines_fixtures import engine_home, fresh_home, valkey_server  # noqa: F401
 from tests.leases.inside import Inside, raw
 
 #: Each way of running: which Valkey, and what the queue's name begins with.
@@ -20,7 +19,7 @@ WAYS = {"server": "plain", "cluster": "a: {queue} of 100% ü\t}{"}
 
 
 @pytest.fixture(scope="session")
-def cluster_url(engine_home: Path) -> Iterator[str]:  # noqa: F811
+def cluster_url(engine_home: Path) -> Iterator[str]:
     with ValkeyCluster(engine_home / "cluster") as cluster:
         yield cluster.url.replace("redis://", "redis+cluster://", 1)
 
@@ -79,7 +78,7 @@ def queue(way: str) -> str:
 
 
 @pytest.fixture
-def own_server(fresh_home: Path) -> Iterator[Valkey]:  # noqa: F811
+def own_server(fresh_home: Path) -> Iterator[Valkey]:
     """A server that a test may stop, demote and empty."""
     with Valkey(fresh_home / "valkey") as server:
         yield server

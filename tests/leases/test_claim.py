@@ -6,7 +6,7 @@ import uuid
 import pytest
 
 from store.errors import UsageError
-from store.valkey.entries import Ack, Claims, Offer, Renewal
+from store.valkey.entries import Ack, Claims, Delay, Offer, Renewal
 from store.valkey.leases import BATCH, Leases
 from tests.leases.inside import Inside
 
@@ -152,6 +152,18 @@ def test_next_ms_is_the_nearest_of_delays_and_leases(leases: Leases, queue: str)
     later = leases.claim(queue, ["t3"], full_ms=FULL).next_ms
     assert later is not None
     assert 0 < later <= 25_000
+
+
+def test_next_ms_forgets_what_the_claim_has_just_put_back(leases: Leases, queue: str, inside: Inside) -> None:
+    jobs(leases, queue, "j:1")
+    leases.claim(queue, ["t1"], full_ms=FULL)
+    inside.lapse("j:1")
+    assert leases.claim(queue, ["t1"], full_ms=FULL, short_ms=30_000).next_ms == 30_000
+    inside.lapse("j:1")
+    assert leases.claim(queue, ["t2"], full_ms=FULL, short_ms=30_000).next_ms == 30_000
+    leases.delay(queue, [Delay("m:1", 60_000, "5", b"letter")])
+    inside.mature("m:1")
+    assert leases.claim(queue, ["t3"], full_ms=90_000).next_ms in range(20_000, 30_001)
 
 
 def test_what_an_evicting_server_lost_does_not_stop_recovery(leases: Leases, queue: str, inside: Inside) -> None:

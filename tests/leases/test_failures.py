@@ -14,6 +14,7 @@ import redis
 
 from store.engines.valkey import Valkey
 from store.errors import ValkeyUnavailable
+from store.valkey import link
 from store.valkey.client import Client, connect
 from store.valkey.entries import Ack, Burial, Claims, Delay, Offer, Release, Renewal, Sizes
 from store.valkey.leases import Leases
@@ -259,6 +260,11 @@ def test_a_server_that_hangs_is_given_up_on_and_found_again(
     finally:
         os.kill(own_server.pid, signal.SIGCONT)
     own_client.ping()
+
+
+def test_an_answer_may_take_longer_than_the_longest_wait_but_not_for_ever() -> None:
+    assert link.LONGEST_WAIT_SECONDS < link.ANSWER_SECONDS <= 15
+    assert link.CONNECT_SECONDS <= 5
 
 
 def demote(server: Valkey) -> None:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import socket
 import ssl
 import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -79,3 +83,20 @@ def test_a_certificate_of_another_name_is_refused_unless_told_otherwise(tls_port
     client = connect(f"{url}&ssl_check_hostname=false")
     client.ping()
     client.close()
+
+
+def test_a_child_does_not_wait_for_a_connection_that_its_parent_was_making() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as mute, ThreadPoolExecutor(1) as pool:
+        client = connect(f"redis+cluster://127.0.0.1:{mute.getsockname()[1]}")
+        parent = pool.submit(client.ping)
+        connection, _ = mute.accept()
+        with connection:
+            pid = os.fork()
+            if pid == 0:
+                signal.alarm(10)  # ends this child if it waits
+                client.close()
+                os._exit(0)
+            assert os.waitpid(pid, 0)[1] == 0
+        mute.close()
+        with pytest.raises(ValkeyUnavailable):
+            parent.result(timeout=10.0)

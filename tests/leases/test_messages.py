@@ -144,6 +144,18 @@ def test_a_buried_message_that_was_offered_again_is_ready_too(leases: Leases, qu
     assert leases.claim(queue, ["t2"], full_ms=FULL).taken[0].envelope == b"letter"
 
 
+def test_a_buried_message_that_was_delayed_meanwhile_comes_back_later(
+    leases: Leases, queue: str, inside: Inside
+) -> None:
+    leases.offer(queue, [Offer("m:1", "5", b"letter")], watermark=10)
+    leases.claim(queue, ["t1"], full_ms=FULL)
+    leases.delay(queue, [Delay("m:1", 60_000, "5", b"letter")])
+    leases.bury(queue, [Burial("m:1", "t1")])
+    assert leases.sizes(queue) == Sizes(0, 1, 0, 1)
+    inside.mature("m:1")
+    assert leases.claim(queue, ["t2"], full_ms=FULL).taken[0].envelope == b"letter"
+
+
 def test_a_job_that_is_buried_is_gone(leases: Leases, queue: str, inside: Inside) -> None:
     leases.offer(queue, [Offer("j:1", "5")], watermark=10)
     leases.claim(queue, ["t1"], full_ms=FULL)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from urllib.parse import unquote
 
 import pytest
 import redis
@@ -11,13 +12,13 @@ from hypothesis import strategies as st
 
 from store.errors import UsageError
 from store.valkey.entries import Ack, Delay, Offer, Release
-from store.valkey.keys import PARTS, keys_of, queue_of
+from store.valkey.keys import PARTS, keys_of
 from store.valkey.leases import Leases
 from store.valkey.scores import job_score, message_score
 from tests.leases.inside import Inside
 
 LARGE = ["300000000", "1700000000000", "5001700000000000", "8999999999999999"]
-ODD = ["default", "a b", "{a}", "}{", "a}b{c", "%7B", "ü:ß", "日本", "a:b", "\x00\n", "{}", " ", "%"]
+ODD = ["default", "a b", "{a}", "}{", "a}b{c", "%7Ba%7D", "%257B", "ü:ß", "日本", "a:b", "\x00\n", "{}", " ", "%"]
 
 
 @pytest.mark.parametrize("score", LARGE)
@@ -81,6 +82,16 @@ def test_keys_of_different_queues_differ_and_lead_back_to_their_queue(names: lis
     for key in one:
         text = key.decode()
         assert text.count("{") == text.count("}") == 1
+
+
+def queue_of(key: bytes) -> str:
+    return unquote(key.decode().removeprefix("dramaturg:{").rpartition("}:")[0])
+
+
+def test_odd_names_are_told_apart_however_they_are_spelled() -> None:
+    keys = [key for odd in ODD for key in keys_of(odd)]
+    assert len(set(keys)) == len(keys)
+    assert [queue_of(keys_of(odd)[0]) for odd in ODD] == ODD
 
 
 def test_two_prefixes_share_nothing() -> None:

@@ -60,11 +60,9 @@ end
 local expiry, due = soonest(leases), soonest(delayed)
 if expiry and expiry <= now then
   recover()
-  expiry = soonest(leases)
 end
 if due and due <= now then
   promote()
-  due = soonest(delayed)
 end
 
 if #free > 0 then
@@ -94,12 +92,11 @@ if #members > 0 then
       answer[at + 4] = tonumber(call('HGET', lost, member) or 0)
     end
     ends[n * 2 - 1], ends[n * 2] = letter and until_full or until_short, member
-    expiry = lower(expiry, now + (letter and full or short))
   end
   call('ZADD', leases, 'GT', unpack(ends)) -- a claim said again never shortens what a renewal gave
 end
 
-local nearest = lower(expiry, due)
+local nearest = lower(soonest(leases), soonest(delayed))
 if nearest then
   answer[1] = math.max(0, nearest - now)
 end

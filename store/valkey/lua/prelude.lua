@@ -16,7 +16,7 @@ local tokens, held, scores, again = KEYS[5], KEYS[6], KEYS[7], KEYS[8]
 local envelopes, lost, dead, graves = KEYS[9], KEYS[10], KEYS[11], KEYS[12]
 local call = redis.call
 
--- Lua would write a large number as 1.7e+12 and lose the rest.
+-- Lua itself writes 14 digits of a number and then an exponent: a score would lose its end.
 local function digits(number)
   return string.format('%.0f', number)
 end
