@@ -250,7 +250,7 @@ class Store(Protocol):
     def adopt(self, connection: Any) -> Tx:
         """The caller's own driver connection (psycopg.Connection, sqlite3.Connection) inside its own transaction, or
         a Tx of ours, which comes back as it is. Raises UsageError for anything else, and for a connection that would
-        commit each statement by itself where that can be seen."""
+        commit each statement by itself; Refused for one to another database, where that can be seen."""
         ...
 
     def changes(self) -> Signal:

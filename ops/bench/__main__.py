@@ -19,6 +19,8 @@ MEASURES = (
     "drain, 2 processes /s",
     "wake to start p50 ms",
     "wake to start p99 ms",
+    "SQL commit to start p50 ms",
+    "SQL commit to start p99 ms",
 )
 
 
@@ -28,8 +30,16 @@ def measure(system: System, jobs: int) -> dict[str, float]:
     system.drain(0, 1)  # what that left
     found["drain, 1 process /s"] = system.drain(jobs, 1)
     found["drain, 2 processes /s"] = system.drain(jobs, 2)
-    found["wake to start p50 ms"], found["wake to start p99 ms"] = system.latency(200)
+    found["wake to start p50 ms"], found["wake to start p99 ms"] = system.latency(200, "pace")
+    if system.name == "postgres":
+        found["SQL commit to start p50 ms"], found["SQL commit to start p99 ms"] = system.latency(200, "sql")
     return found
+
+
+def _cell(value: float | None, plain: float | None) -> str:
+    if value is None:
+        return "-"
+    return f"{value:,.1f}" if plain is None else f"{value:,.1f} ({value / plain:.2f})"
 
 
 @click.command()
@@ -58,10 +68,7 @@ def main(rounds: int, jobs: int, stores: tuple[str, ...], json_path: Path | None
     for name in medians:
         table.add_column("Dramatiq, RedisBroker" if name == "dramatiq" else f"Dramaturg, {name}", justify="right")
     for what in MEASURES:
-        plain = medians["dramatiq"][what]
-        cells = [f"{plain:,.1f}"]
-        cells += [f"{medians[name][what]:,.1f} ({medians[name][what] / plain:.2f})" for name in stores]
-        table.add_row(what, *cells)
+        table.add_row(what, *(_cell(of.get(what), medians["dramatiq"].get(what)) for of in medians.values()))
     console.print(table)
     if json_path is not None:
         json_path.write_bytes(orjson.dumps({"rounds": rounds, "jobs": jobs, "figures": figures}))

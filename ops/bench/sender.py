@@ -1,11 +1,17 @@
-"""A sending process: ``one N``, ``bulk N`` or ``pace N``; prints what it measured as one JSON object."""
+"""A sending process: ``one N``, ``bulk N``, ``pace N`` or ``sql N``; prints what it measured as one JSON object.
+
+``pace`` sends and ``sql`` wakes by the SQL function, as any program could; both tell the moments just before the send
+and just before the commit.
+"""
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 
 import orjson
+import psycopg
 
 from ops.bench import jobs
 
@@ -31,6 +37,15 @@ def main() -> None:
         for first in range(0, number, LOT):
             jobs.noop.broker.wake([jobs.noop.request(kwargs={"id": one}) for one in range(first, first + LOT)])
         said["rate"] = number / (time.monotonic() - began)
+    elif what == "sql":
+        sent = []
+        with psycopg.connect(os.environ["JOBS_DB_URL"]) as connection:
+            for one in range(number):
+                time.sleep(PACE)
+                connection.execute("SELECT dramaturg.wake('bench.timed', payload => %s)", [f'{{"id": {one}}}'])
+                sent.append(time.monotonic_ns())
+                connection.commit()
+        said["sent"] = sent
     else:
         sent = []
         for one in range(number):

@@ -109,8 +109,9 @@ class System:
         broker = RedisBroker(url=self._valkey.url)  # type: ignore[no-untyped-call]
         return int(broker.do_qsize("default"))
 
-    def latency(self, number: int) -> tuple[float, float]:
-        """Milliseconds from the start of a send to the start of its run on an idle system: p50 and p99."""
+    def latency(self, number: int, how: str) -> tuple[float, float]:
+        """Milliseconds from the start of a send (or the commit of a wake by ``sql``) to the start of its run on an idle
+        system: p50 and p99."""
         self._socket.unlink(missing_ok=True)
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as receiver:
             receiver.bind(str(self._socket))
@@ -125,7 +126,7 @@ class System:
             with self.workers(1), ThreadPoolExecutor(1) as pool:
                 time.sleep(2)  # idle, as the measure says
                 received = pool.submit(receive)
-                sent = self.send("pace", number)["sent"]
+                sent = self.send(how, number)["sent"]
                 received.result()
         took = sorted((began[one] - sent[one]) / 1e6 for one in range(number))
         return statistics.median(took), took[int(len(took) * 0.99)]

@@ -1,7 +1,7 @@
 """Migrated Postgres databases that go from test to test.
 
-To make, migrate and drop one takes longer than most tests. One in which nothing but rows has changed is emptied and used
-again; any other is dropped.
+To make, migrate and drop one takes longer than most tests. One in which nothing but rows has changed is emptied and
+used again; any other is dropped.
 """
 
 from __future__ import annotations

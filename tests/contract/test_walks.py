@@ -256,9 +256,13 @@ class Walk(RuleBasedStateMachine):
         note(f"{event}: {decision.answer}, {decision.state}")
         if row is None or not self._write(id_, decision, row.revision):
             return decision
-        if isinstance(event, Finish) and event.kind in SERVED:
-            [wakes] = {run.wakes for run in self.runs if run.claim.lease_id == event.lease_id}
-            self.lives[id_].served = max(self.lives[id_].served, wakes)
+        if isinstance(event, Finish):
+            life, fence = self.lives[id_], (event.lease_id, event.attempt)
+            wakes = [run.wakes for run in self.runs if (run.claim.lease_id, run.job.attempt) == fence][-1]
+            if event.kind in SERVED:
+                life.served = max(life.served, wakes)
+            elif decision.write is not None and decision.write.run_in is None:
+                life.failed = max(life.failed, wakes)  # for good, though a newer wake keeps the row
         return decision
 
     def _write(self, id_: str, decision: Decision, revision: int) -> bool:
@@ -301,12 +305,12 @@ def test_a_store_and_the_pure_function_live_the_same_lives(store: Store, adapter
     class Here(Walk):
         def __init__(self) -> None:
             adapter.plant(store, [])
-            self.store, self.policy = store, Policy(TYPE, keep_finished=keep_finished, quarantine_after=3)
+            self.store, self.policy = store, Policy(TYPE, keep_finished=keep_finished, quarantine_after=2)
             super().__init__()
 
     run_state_machine_as_test(
         Here,
         settings=settings(
-            max_examples=10, stateful_step_count=50, deadline=None, print_blob=True, report_multiple_bugs=False
+            max_examples=20, stateful_step_count=50, deadline=None, print_blob=True, report_multiple_bugs=False
         ),
     )

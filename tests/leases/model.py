@@ -1,6 +1,6 @@
 """What the scripts should do, said once more in plain Python: the judge of test_model.py. No clock, no server.
 
-Times are one of three: LONG_AGO (over), or a number of hours. Whatever is LONG_AGO happens at the next claim.
+A moment is LONG_AGO, or so many hours away; what is LONG_AGO happens at the next claim.
 """
 
 from __future__ import annotations

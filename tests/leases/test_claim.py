@@ -133,14 +133,19 @@ def test_a_claim_recovers_no_more_than_its_limit(leases: Leases, queue: str, ins
     assert len(leases.claim(queue, ["u4"], full_ms=FULL).taken) == 1
 
 
-def test_what_was_offered_in_flight_is_recovered_once(leases: Leases, queue: str, inside: Inside) -> None:
+def test_what_was_offered_in_flight_is_recovered_once_at_the_better_place(
+    leases: Leases, queue: str, inside: Inside
+) -> None:
     leases.offer(queue, [Offer("j:1", "500")], watermark=10)
     leases.claim(queue, ["t1"], full_ms=FULL)
     leases.offer(queue, [Offer("j:1", "300")], watermark=10)
     inside.lapse("j:1")
-    claims = leases.claim(queue, ["t2"], full_ms=FULL)
-    assert len(claims.taken) == 1
-    assert claims.ready == 0
+    leases.offer(queue, [Offer("j:2", "400"), Offer("j:3", "200")], watermark=10)
+    claims = leases.claim(queue, ["t3", "t2"], full_ms=FULL)
+    assert [one.member for one in claims.taken] == ["j:3", "j:1"]
+    assert claims.ready == 1
+    leases.claim(queue, ["t4"], full_ms=FULL)
+    leases.ack(queue, [Ack("j:2", "t4"), Ack("j:3", "t3")])
     leases.ack(queue, [Ack("j:1", "t2")])
     assert inside.left() == set()
 

@@ -20,7 +20,7 @@ from tests.leases.inside import Inside
 from tests.leases.model import Model
 
 HOUR = 3_600_000
-MEMBERS = ["j:1", "j:2", "j:3", "m:1", "m:2"]
+MEMBERS = ["j:1", "j:2", "m:1", "m:2"]
 SCORES = st.sampled_from(["100", "200", "5001700000000000", "8999999999999999"])
 LETTERS = st.binary(min_size=1, max_size=3)
 HOURS = st.integers(1, 3)
@@ -98,7 +98,7 @@ class Machine(RuleBasedStateMachine):
         burial = Burial(*self.tokens(data))
         assert self.leases.bury(self.queue, [burial]) == [self.model.bury(burial)]
 
-    @rule(rarely=st.integers(0, 3))
+    @rule(rarely=st.integers(0, 9))
     def flush(self, rarely: int) -> None:
         if not rarely:
             assert self.leases.flush(self.queue) == self.model.flush()
@@ -109,7 +109,7 @@ class Machine(RuleBasedStateMachine):
         assert self.leases.block(self.queue, 1.0)
         self.model.bell = False
 
-    @rule(rarely=st.integers(0, 3))
+    @rule(rarely=st.integers(0, 9))
     def lose_everything(self, rarely: int) -> None:
         if not rarely:
             self.teardown()
@@ -137,10 +137,11 @@ class Machine(RuleBasedStateMachine):
         seen, said = self.inside.everything(), self.model
         assert seen["ready"] == said.ready
         assert seen["again"] == said.again
-        assert over(seen["leases"]) == {member: one.until == model.LONG_AGO for member, one in said.flight.items()}
+        now = self.inside.millis()
+        assert hours(seen["leases"], now) == {member: one.until for member, one in said.flight.items()}
         assert seen["tokens"] == {member: f"{one.score:016}{one.token}".encode() for member, one in said.flight.items()}
         assert seen["held"] == {one.token: member.encode() for member, one in said.flight.items()}
-        assert over(seen["delayed"]) == {member: due == model.LONG_AGO for member, (due, _) in said.delayed.items()}
+        assert hours(seen["delayed"], now) == {member: due for member, (due, _) in said.delayed.items()}
         scores = {member: int(score) for member, score in seen["scores"].items()}
         assert scores == {member: score for member, (_, score) in said.delayed.items()}
         assert seen["envelopes"] == said.letters
@@ -150,11 +151,15 @@ class Machine(RuleBasedStateMachine):
         assert seen["bell"] == ({"length": 1} if said.bell else {})
 
 
-def over(moments: dict[str, int]) -> dict[str, bool]:
-    return {member: moment == inside.LONG_AGO for member, moment in moments.items()}
+def hours(moments: dict[str, int], now: int) -> dict[str, int]:
+    """What the model calls these moments; a test takes much less than an hour."""
+    return {
+        member: model.LONG_AGO if moment == inside.LONG_AGO else -((now - moment) // HOUR)
+        for member, moment in moments.items()
+    }
 
 
-@pytest.mark.parametrize(("way", "examples"), [("server", 30), ("cluster", 6)], indirect=["way"])
+@pytest.mark.parametrize(("way", "examples"), [("server", 60), ("cluster", 8)], indirect=["way"])
 def test_whatever_happens_the_scripts_do_what_the_model_says(
     url: str, examples: int, leases: Leases, connections: Connections, request: pytest.FixtureRequest
 ) -> None:

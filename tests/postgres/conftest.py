@@ -11,7 +11,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.conninfo import conninfo_to_dict
 
 from store.engines.postgres import Postgres
 from store.engines.sockets import free_port
@@ -101,7 +101,14 @@ def pooler(postgres_server: Postgres, engine_home: Path) -> Iterator[int]:
 
 def through(url: str, port: int) -> str:
     """The same database, by way of the pooler."""
-    return make_conninfo(url, host="127.0.0.1", port=port)
+    parts = conninfo_to_dict(url)
+    return f"postgresql://{parts['user']}@127.0.0.1:{port}/{parts['dbname']}"
+
+
+@pytest.fixture
+def through_pooler(pooler: int) -> Callable[[str], str]:
+    """Turns a database's URL into the pooler's."""
+    return lambda url: through(url, pooler)
 
 
 @pytest.fixture

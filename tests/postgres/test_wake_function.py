@@ -166,7 +166,7 @@ def test_a_held_row_is_told(store: PostgresStore, connect: Connect) -> None:
     with store.transaction() as tx:
         tx.execute("UPDATE dramaturg.job SET state = 'quarantined', held_at = now(), run_at = 'infinity'")
 
-    assert call(connect(), "%s, key => 'k'", TYPE).state == "quarantined"
+    assert one(connect(), "SELECT (dramaturg.wake(%s, key => 'k')).state", TYPE) == "quarantined"
 
 
 # --- racing -----------------------------------------------------------------------------------------------------------

@@ -1,0 +1,99 @@
+"""The signal on Postgres: it survives the loss of its connection, and lets go of who waits."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import psycopg
+
+from store.postgres.store import PostgresStore
+from tests.contract.rows import wake
+from tests.postgres.acts import eventually, one
+
+Connect = Callable[[], psycopg.Connection]
+
+LISTENERS = (
+    "SELECT coalesce(max(pid), 0) FROM pg_stat_activity "
+    "WHERE datname = current_database() AND query LIKE 'LISTEN%' AND pid <> pg_backend_pid()"
+)
+
+
+def test_what_piled_up_is_one_answer(store: PostgresStore) -> None:
+    changes = store.changes()
+    for number in range(50):
+        store.wake([wake(str(number))])
+
+    assert changes.wait(20)
+    assert not changes.wait(0)
+    changes.close()
+
+
+def test_a_wake_is_heard_at_once(store: PostgresStore) -> None:
+    changes = store.changes()
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(changes.wait, 30)
+        start = time.monotonic()
+        store.wake([wake()])
+        assert waiting.result(30)
+    assert time.monotonic() - start < 15
+    changes.close()
+
+
+def test_a_connection_that_is_lost_is_no_error_and_comes_back(store: PostgresStore, connect: Connect) -> None:
+    stranger, changes = connect(), store.changes()
+    lost = one(stranger, LISTENERS)
+    assert one(stranger, "SELECT pg_terminate_backend(%s, 10000)", lost)
+
+    start = time.monotonic()
+    changes.wait(0.1)
+    assert time.monotonic() - start < 5
+
+    assert eventually(lambda: changes.wait(0.1))  # listening anew: something may have been missed
+    assert one(stranger, LISTENERS) not in (0, lost)
+    while changes.wait(0.1):
+        pass
+    store.wake([wake()])
+    assert changes.wait(20)
+    changes.close()
+
+
+def test_closing_lets_go_of_who_waits_and_of_the_connection(store: PostgresStore, connect: Connect) -> None:
+    stranger, changes = connect(), store.changes()
+
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(changes.wait, 60)
+        assert not waiting.done()
+        changes.close()
+        assert waiting.result(20) is False
+
+    assert eventually(lambda: one(stranger, LISTENERS) == 0)
+    assert changes.wait(60) is False
+
+
+def test_closing_while_the_connection_is_sought_leaves_nothing(store: PostgresStore, connect: Connect) -> None:
+    stranger, changes = connect(), store.changes()
+    assert one(stranger, "SELECT pg_terminate_backend(%s, 10000)", one(stranger, LISTENERS))
+    eventually(lambda: changes.wait(0) or changes._seeker is not None)
+
+    changes.close()
+
+    assert eventually(lambda: one(stranger, LISTENERS) == 0)
+
+
+def test_behind_a_pooler_nothing_listens_and_the_wait_is_only_time(pooled_url: str, connect: Connect) -> None:
+    store, stranger = PostgresStore(pooled_url), connect()
+    changes = store.changes()
+    store.wake([wake()])
+
+    start = time.monotonic()
+    assert not changes.wait(0.2)
+    assert time.monotonic() - start >= 0.2
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(changes.wait, 60)
+        changes.close()
+        assert waiting.result(20) is False
+
+    assert one(stranger, LISTENERS) == 0
+    store.close()
