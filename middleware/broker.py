@@ -3,15 +3,28 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 import dramatiq
 from dramatiq.errors import BrokerConnectionError, QueueJoinTimeout, QueueNotFound
-from dramatiq.middleware import Middleware, MiddlewareError
+from dramatiq.middleware import (
+    AgeLimit,
+    Callbacks,
+    GroupCallbacks,
+    Middleware,
+    MiddlewareError,
+    Pipelines,
+    Retries,
+    ShutdownNotifications,
+    TimeLimit,
+)
+from dramatiq.results import Results
+from periodiq import PeriodiqMiddleware
 
 from middleware import logs
 from middleware.consumer import Consumer
+from middleware.delivery import JobDelivery
 from middleware.runtime import WATERMARK, Runtime
 from store import clock
 from store.contract import Woken
@@ -28,6 +41,23 @@ SCHEDULER_QUEUE: Final = "scheduler"
 SCHEDULER_ACTOR: Final = "scheduler.reconcile"
 
 
+#: Dramatiq's own middleware that has no say in a job's run: its row decides about time, retries, results and what
+#: comes next. All others, a developer's above all, see jobs like any message.
+NOT_FOR_JOBS: Final = frozenset(
+    {
+        AgeLimit,
+        Callbacks,
+        GroupCallbacks,
+        PeriodiqMiddleware,
+        Pipelines,
+        Results,
+        Retries,
+        ShutdownNotifications,
+        TimeLimit,
+    }
+)
+
+
 class BrokerUnavailable(ValkeyUnavailable, BrokerConnectionError):
     """Valkey did not take a message; a ValkeyUnavailable for us and a ConnectionError for Dramatiq."""
 
@@ -41,7 +71,7 @@ class Broker(dramatiq.Broker):
 
     def __init__(self, runtime: Runtime, middleware: Sequence[Middleware]) -> None:
         self.runtime = runtime
-        self._hooks: dict[str, list[Any]] = {}
+        self._hooks: dict[tuple[str, bool], list[Any]] = {}
         super().__init__(middleware=list(middleware))
         self.queues = {}
         for queue in STANDARD_QUEUES:
@@ -144,7 +174,7 @@ class Broker(dramatiq.Broker):
 
     def emit_before(self, signal: str, *args: Any, **kwargs: Any) -> None:
         """Call each middleware's hook in order; a MiddlewareError stops, any other error is logged and passed over."""
-        for hook in self._hooks_of("before_" + signal, self.middleware):
+        for hook in self._hooks_of("before_" + signal, args):
             try:
                 hook(self, *args, **kwargs)
             except MiddlewareError:
@@ -154,16 +184,18 @@ class Broker(dramatiq.Broker):
 
     def emit_after(self, signal: str, *args: Any, **kwargs: Any) -> None:
         """Call each middleware's hook in reverse order; errors are logged and passed over."""
-        for hook in self._hooks_of("after_" + signal, self.middleware[::-1]):
+        for hook in reversed(self._hooks_of("after_" + signal, args)):
             try:
                 hook(self, *args, **kwargs)
             except Exception:
                 self.logger.critical("Unexpected failure in after_%s of %r.", signal, hook, exc_info=True)
 
-    def _hooks_of(self, name: str, middleware: Iterable[Middleware]) -> list[Any]:
-        hooks = self._hooks.get(name)
+    def _hooks_of(self, name: str, args: tuple[Any, ...]) -> list[Any]:
+        job = bool(args) and isinstance(args[0], JobDelivery)
+        hooks = self._hooks.get((name, job))
         if hooks is None:
             plain = getattr(Middleware, name, None)
-            hooks = [getattr(one, name) for one in middleware if getattr(type(one), name, plain) is not plain]
-            self._hooks[name] = hooks
+            asked = [one for one in self.middleware if not (job and type(one) in NOT_FOR_JOBS)]
+            hooks = [getattr(one, name) for one in asked if getattr(type(one), name, plain) is not plain]
+            self._hooks[name, job] = hooks
         return hooks

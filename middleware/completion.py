@@ -76,16 +76,16 @@ class Completion:
         self._runtime.in_hand.drop((holding.lease_id,))
         self._ack([(holding, False, "")])
 
-    def settled(self, holding: Holding, result: Settled) -> None:
+    def settled(self, holding: Holding) -> None:
         """The row was finished by the run's own transaction: what is left is the lease in Valkey."""
         with self._changed:
-            if holding.ended:
+            if holding.ended or holding.settled is None:
                 return
             holding.ended = True
+        finish, result = holding.settled
         self._runtime.in_hand.drop((holding.lease_id,))
         self._ack([(holding, *_wanted_again(result))])
-        assert result.decision is not None
-        logs.job_completed(holding.job, result.decision.state, _took(holding))
+        _tell(_Ended(holding, finish), result)
 
     def flush(self, timeout: float) -> bool:
         """Wait until everything that was put is durable; False if ``timeout`` seconds weren't enough."""
@@ -118,9 +118,8 @@ class Completion:
             except StoreUnavailable as error:
                 logs.trouble("queue_unavailable", error)
                 left = batch
-            except Exception as error:  # noqa: BLE001 - this thread must not end: whatever it is, it is told and tried again
-                logs.trouble("completion_failed", error)
-                left = batch
+            except Exception:  # noqa: BLE001 - one bad row never holds up its neighbours: they go one by one
+                left = [end for end in batch if not self._write_alone(end)]
             with self._changed:
                 self._waiting.extendleft(reversed(left))
                 self._writing = 0
@@ -128,6 +127,18 @@ class Completion:
                 if left and not self._closing:
                     self._changed.wait(pause * (1 + random.random()))
                     pause = min(pause * 2, _LAST_PAUSE)
+
+    def _write_alone(self, end: _Ended) -> bool:
+        """False: try it again. What can't be written at all is told and left to its lease, which ends."""
+        try:
+            return not self._write([end])
+        except StoreUnavailable as error:
+            logs.trouble("queue_unavailable", error)
+            return False
+        except Exception as error:  # noqa: BLE001 - this thread must not end
+            logs.job_unsettled(end.holding.job, error)
+            self._runtime.in_hand.drop((end.holding.lease_id,))
+            return True
 
     def _write(self, batch: list[_Ended]) -> list[_Ended]:
         items = [Item(end.holding.job.id, end.event, end.holding.policy, end.holding.job) for end in batch]

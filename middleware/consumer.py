@@ -5,7 +5,8 @@ from __future__ import annotations
 import random
 import threading
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import TYPE_CHECKING
 
 import dramatiq
@@ -14,9 +15,10 @@ from dramatiq.errors import DecodeError
 from middleware import logs
 from middleware.delivery import Delivery, JobDelivery
 from middleware.holding import Holding
+from middleware.settings import SHORT_LEASE
 from store import clock
 from store.contract import Claimed as RowClaimed
-from store.errors import StoreUnavailable, ValkeyUnavailable
+from store.errors import Refused, StoreUnavailable, ValkeyUnavailable
 from store.events import Claim, GiveBack, Release
 from store.identity import new_lease_id
 from store.policy import Policy
@@ -50,6 +52,7 @@ class Consumer(dramatiq.Consumer):
         self._own_lane = own_lane  # the scheduler's shift takes no job slot
         lease = broker.runtime.worker.lease_seconds
         self._lease = min(lease, LANE_LEASE) if own_lane else lease
+        self._tokens: list[str] = []  # of a claim whose answer did not come
         self._rung = False  # the bell was taken and nothing claimed for it yet
         self._buffer: deque[dramatiq.MessageProxy] = deque()
         self._loop = f"consumer {queue}"
@@ -63,19 +66,25 @@ class Consumer(dramatiq.Consumer):
         if runtime.stopping.is_set():
             threading.Event().wait(min(0.1, self._timeout))  # Dramatiq asks until its workers have ended
             return None
+        if not runtime.may_work():
+            runtime.stopping.wait(self._timeout)
+            return None
         places = 1 if self._own_lane else runtime.slots.take(self._timeout)
         if not places:
             runtime.health.sign(self._loop)  # every slot is busy: the loop lives, renewals speak for the services
             self._pass_the_bell_on()
             return None
         used = 0
+        # The reply of a claim may be lost after the claim was done: the same tokens get the same members again.
+        self._tokens = self._tokens[:places] or [new_lease_id() for _ in range(places)]
         try:
             claims = runtime.leases.claim(
                 self._queue,
-                [new_lease_id() for _ in range(places)],
+                self._tokens,
                 full_ms=_ms(self._lease),
                 short_ms=_ms(runtime.worker.short_lease),
             )
+            self._tokens = []
             self._rung = False
             self._buffer.extend(self._deliveries(claims.taken))
             used = len(self._buffer)
@@ -111,13 +120,15 @@ class Consumer(dramatiq.Consumer):
             self._wait_out()
 
     def _pass_the_bell_on(self) -> None:
-        """We heard it and have no slot: a claim of nothing rings again if there is work, for another process."""
-        if self._rung:
-            self._rung = False
-            try:
-                self._runtime.leases.claim(self._queue, [], full_ms=1)
-            except ValkeyUnavailable as error:
-                logs.trouble("valkey_error", error)
+        """We heard it and have no slot: what is taken and given back rings again, for another process."""
+        if not self._rung:
+            return
+        self._rung = False
+        try:
+            taken = self._runtime.leases.claim(self._queue, [new_lease_id()], full_ms=_ms(SHORT_LEASE)).taken
+            self._runtime.leases.release(self._queue, [entries.Release(one.member, one.token) for one in taken])
+        except ValkeyUnavailable as error:
+            logs.trouble("valkey_error", error)
 
     def _wait_out(self) -> None:
         self._runtime.stopping.wait(self._pause * (1 + random.random()))
@@ -138,21 +149,25 @@ class Consumer(dramatiq.Consumer):
         return found
 
     def _message(self, claim: Claimed) -> Delivery | None:
+        if not claim.envelope:  # a server that evicts keys has lost it
+            self._settle(lambda: self._runtime.leases.ack(self._queue, [Ack(claim.member, claim.token)]))
+            return None
         try:
             message = dramatiq.Message.decode(claim.envelope)
-        except DecodeError as error:
+            message.options.pop("eta", None)  # it is due: Dramatiq's worker would keep it in memory
+        except (DecodeError, AttributeError, TypeError) as error:
             logs.trouble("message_undecodable", error)
-            self._runtime.leases.bury(self._queue, [Burial(claim.member, claim.token)])
+            self._settle(lambda: self._runtime.leases.bury(self._queue, [Burial(claim.member, claim.token)]))
             return None
-        message.options.pop("eta", None)  # it is due: Dramatiq's worker would keep it in memory
         self._runtime.in_hand.add_message(claim.token, self._queue, claim.member, self._lease)
-        return Delivery(message, claim.member, claim.token)
+        return Delivery(message, claim.member, claim.token, partial(self._message_over, claim.token))
 
     def _rows(self, taken: list[Claimed]) -> list[JobDelivery]:
         runtime, seconds = self._runtime, self._runtime.worker.lease_seconds
         claimed = self._claim_rows([Claim(one.member[2:], one.token, runtime.name, seconds) for one in taken])
         if claimed is None:
-            runtime.leases.release(self._queue, [entries.Release(one.member, one.token, HELD_MS) for one in taken])
+            backs = [entries.Release(one.member, one.token, HELD_MS) for one in taken]
+            self._settle(lambda: runtime.leases.release(self._queue, backs))
             return []
         runtime.health.sign("store")
         drops, backs, kept, found = [], [], [], []
@@ -173,7 +188,7 @@ class Consumer(dramatiq.Consumer):
                 back = GiveBack(holding.lease_id, row.job.attempt, UNKNOWN_DELAY, "type_unknown_here")
                 runtime.completion.put(holding, back)
             else:
-                found.append(JobDelivery(holding, self._queue))
+                found.append(JobDelivery(holding, self._queue, self._give))
         try:
             if drops:
                 runtime.leases.ack(self._queue, drops)
@@ -192,6 +207,9 @@ class Consumer(dramatiq.Consumer):
         while True:
             try:
                 return self._runtime.store.claim(claims)
+            except Refused as error:  # by the database: somebody else may have better luck, and others' work goes on
+                logs.trouble("claim_refused", error)
+                return None
             except StoreUnavailable as error:
                 logs.trouble("queue_unavailable", error)
             if clock.elapsed() + pause > deadline or self._runtime.stopping.wait(pause):
@@ -203,42 +221,48 @@ class Consumer(dramatiq.Consumer):
     def ack(self, message: dramatiq.MessageProxy) -> None:
         """An ordinary message is done. A job's lease is acked once its finish is durable, by the completion."""
         if isinstance(message, Delivery):
-            self._runtime.in_hand.drop_message(message.token)
             self._settle(lambda: self._runtime.leases.ack(self._queue, [Ack(message.member, message.token)]))
-        self._give(1)
+        self._end(message)
 
     def nack(self, message: dramatiq.MessageProxy) -> None:
         """An ordinary message becomes a dead letter."""
         if isinstance(message, Delivery):
-            self._runtime.in_hand.drop_message(message.token)
             self._settle(lambda: self._runtime.leases.bury(self._queue, [Burial(message.member, message.token)]))
-        self._give(1)
+        self._end(message)
 
     def requeue(self, messages: Iterable[dramatiq.MessageProxy]) -> None:
         """Prefetched work goes back: rows unpunished, messages as they were."""
-        places = 0
+        backs = []
         for message in messages:
-            places += 1
             if isinstance(message, JobDelivery):
                 holding = message.holding
                 self._runtime.completion.put(holding, Release(holding.lease_id, holding.job.attempt))
             elif isinstance(message, Delivery):
-                self._runtime.in_hand.drop_message(message.token)
-                back = entries.Release(message.member, message.token)
-                self._settle(lambda back=back: self._runtime.leases.release(self._queue, [back]))
-        self._give(places)
+                backs.append(entries.Release(message.member, message.token))
+            self._end(message)
+        if backs:
+            self._settle(lambda: self._runtime.leases.release(self._queue, backs))
 
     def close(self) -> None:
         """Give back what is still in the buffer."""
         self.requeue(list(self._buffer))
         self._buffer.clear()
 
-    def _give(self, places: int) -> None:
-        if not self._own_lane:
-            self._runtime.slots.give(places)
+    @staticmethod
+    def _end(message: dramatiq.MessageProxy) -> None:
+        if isinstance(message, (Delivery, JobDelivery)):
+            message.end()
 
-    def _settle(self, call: object) -> None:
-        assert callable(call)
+    def _message_over(self, token: str) -> None:
+        self._runtime.in_hand.drop_message(token)
+        self._give()
+
+    def _give(self) -> None:
+        if not self._own_lane:
+            self._runtime.slots.give()
+
+    @staticmethod
+    def _settle(call: Callable[[], object]) -> None:
         try:
             call()
         except ValkeyUnavailable as error:

@@ -26,8 +26,11 @@ MAX_MESSAGE = 500
 
 
 def describe(error: BaseException) -> Failure:
-    """The safe description of ``error``; never raises."""
-    return Failure(class_of(error), code_of(error), message_of(error), place_of(error.__traceback__))
+    """The safe description of ``error``; never raises, whatever an error's own attributes do when they are read."""
+    try:
+        return Failure(class_of(error), code_of(error), message_of(error), _clean(place_of(error.__traceback__)))
+    except Exception:  # noqa: BLE001 - an error that can't be described is still a failure, with a code of its own
+        return Failure("", "undescribable")
 
 
 def class_of(error: BaseException) -> str:
@@ -48,7 +51,7 @@ def code_of(error: BaseException) -> str:
 
 def message_of(error: BaseException) -> str | None:
     """The text, only of errors that this project words."""
-    return str(error)[:MAX_MESSAGE] if isinstance(error, DramaturgError) else None
+    return _clean(str(error)[:MAX_MESSAGE]) if isinstance(error, DramaturgError) else None
 
 
 def place_of(trace: TracebackType | None) -> str | None:
@@ -60,6 +63,14 @@ def place_of(trace: TracebackType | None) -> str | None:
             found = f"{_short(code.co_filename)}:{trace.tb_lineno} in {code.co_name}"
         trace = trace.tb_next
     return found
+
+
+def _clean(text: str | None) -> str | None:
+    """Names of files and branches can hold halves of characters and control characters, which no store keeps."""
+    if text is None:
+        return None
+    whole = text.encode("utf-8", "replace").decode("utf-8")
+    return "".join(char if char.isprintable() or char == "\n" else "?" for char in whole)
 
 
 def _short(filename: str) -> str:
@@ -85,4 +96,4 @@ def _http_status(error: BaseException) -> str | None:
 
 
 def _errno(error: BaseException) -> str | None:
-    return errno.errorcode.get(error.errno) if isinstance(error, OSError) and error.errno is not None else None
+    return errno.errorcode.get(error.errno) if isinstance(error, OSError) and isinstance(error.errno, int) else None

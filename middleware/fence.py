@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 import dramatiq
-from dramatiq.middleware import Interrupt, Middleware, SkipMessage
+from dramatiq.middleware import Middleware, SkipMessage
 from pydantic import BaseModel, ValidationError
 
 from middleware import logs
@@ -81,6 +81,7 @@ class Fence(Middleware):
         if isinstance(message, JobDelivery):
             _current.holding = None
             holding = message.holding
+            holding.leave()
             if holding.started is not None:
                 self._runtime.slots.learn(clock.elapsed() - holding.started)
             if not holding.ended:
@@ -100,48 +101,40 @@ def run_fenced(payload_type: type[BaseModel], handler: Handler, runtime: Runtime
     holding, _current.holding = _current.holding, None
     if holding is None:
         raise JobFailed("a job runs under the fence only: wake it, or call its handler with a payload and a run")
-    event: Event | None = None
-    try:
-        event = _attempt(holding, payload_type, handler, runtime)
-    finally:
-        # Whatever came through here (a second interrupt, SystemExit): the row is settled.
-        if event is None and not holding.lost:
-            event = Release(holding.lease_id, holding.job.attempt)
-        if holding.settled is not None:
-            runtime.completion.settled(holding, holding.settled)
-        elif event is None:
-            runtime.completion.drop(holding)
-        else:
-            runtime.completion.put(holding, event)
-    if isinstance(event, Finish) and event.failure is not None:
-        if holding.settled is not None:
+    event = _attempt(holding, payload_type, handler, runtime)
+    if holding.settled is not None:
+        runtime.completion.settled(holding)
+        if isinstance(event, Finish) and event.failure is not None:
             logs.job_failed_after_its_end(holding.job, event.failure)
-            return
+        return
+    if event is None:
+        runtime.completion.drop(holding)
+        return
+    runtime.completion.put(holding, event)
+    if isinstance(event, Finish) and event.failure is not None:
         raise JobFailed(event.failure.code)
 
 
 def _attempt(holding: Holding, payload_type: type[BaseModel], handler: Handler, runtime: Runtime) -> Event | None:
-    job, limit = holding.job, runtime.settings.max_json_bytes
+    job = holding.job
     try:
         try:
             payload = payload_type.model_validate_json(job.payload)
         except (ValidationError, ValueError):
             # A newer schema than this worker's, or a row that somebody wrote by hand: it waits, it is not lost.
             return plain_finish(holding, Kind.RETRY, failure=Failure("PayloadInvalid", "payload_invalid"))
-        try:
-            outcome = handler(payload, Run(holding, runtime))
-        finally:
-            holding.leave()
-        return finish_of(holding, outcome, limit)
-    except Cancelled:
+        outcome = handler(payload, Run(holding, runtime))
         holding.leave()
-        return plain_finish(holding, Kind.CANCELLED)
-    except LeaseLost:
+        return finish_of(holding, outcome, runtime.settings.max_json_bytes)
+    except BaseException as error:  # noqa: BLE001 - whatever ends a run becomes an event for its row, here alone
         holding.leave()
-        holding.lost = True
-        return None
-    except Stopped:
-        holding.leave()
-        return Release(holding.lease_id, job.attempt)
-    except (Exception, Interrupt, SystemExit) as error:  # noqa: BLE001 - every failure becomes a coded one, here alone
+        # A coroutine that takes long to end turns the interrupt into an error of the event loop's.
+        why = error if isinstance(error, (Cancelled, LeaseLost, Stopped)) else error.__cause__
+        if isinstance(why, Cancelled):
+            return plain_finish(holding, Kind.CANCELLED)
+        if isinstance(why, Stopped):
+            return Release(holding.lease_id, job.attempt)
+        if isinstance(why, LeaseLost):
+            holding.lost = True
+            return None
         return plain_finish(holding, Kind.RETRY, failure=describe(error))

@@ -40,8 +40,9 @@ SIGN_EVERY = 2.0
 class Heartbeat:
     """Started when a worker boots, ended after its last finish is written."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Broker, give_back_waiting: Callable[[], None]) -> None:
         self._broker = broker
+        self._give_back_waiting = give_back_waiting
         self._runtime = broker.runtime
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._work, name="heartbeat", daemon=True)
@@ -69,6 +70,10 @@ class Heartbeat:
         """What is to be done at ``moment`` (on clock.elapsed)."""
         self._keep_rows(moment)
         self._keep_messages(moment)
+        self._runtime.slots.stuck = sum(
+            1 for one in self._runtime.in_hand.rows() if one.thread is not None and one.ran_for(moment) > TICK
+        )
+        self._give_back_waiting()
         if moment >= self._sign_at:
             self._sign_at = moment + SIGN_EVERY
             try:
@@ -93,7 +98,7 @@ class Heartbeat:
         renewals: list[Renewal] = []
         for holding in self._runtime.in_hand.rows():
             renewal = self._renewal(holding, moment)
-            looked_at = holding.started is not None and moment - holding.started > TICK and not holding.lost
+            looked_at = holding.ran_for(moment) > TICK and not holding.lost
             if renewal.seconds is not None or renewal.progress is not None or looked_at:
                 asked.append(holding)
                 renewals.append(renewal)
@@ -112,7 +117,7 @@ class Heartbeat:
     def _renewal(self, holding: Holding, moment: float) -> Renewal:
         job, worker = holding.job, self._runtime.worker
         seconds = None
-        within = holding.started is None or moment - holding.started < holding.policy.time_limit
+        within = holding.ran_for(moment) < holding.policy.time_limit
         if moment >= holding.renew_at and within:
             seconds = worker.lease_seconds
         progress, holding.progress = holding.progress, None

@@ -11,6 +11,7 @@ from dramatiq.middleware.threading import raise_thread_exception
 
 from middleware.interrupts import Cancelled, LeaseLost, Stopped
 from store import clock
+from store.events import Finish
 from store.job import Job
 from store.operations import Settled
 from store.policy import Policy
@@ -20,23 +21,25 @@ class Holding:
     """One claimed row, from its claim to its finish. Written by its worker thread and by the heartbeat's."""
 
     __slots__ = (
-        "_gate", "_interrupted", "_signal", "cancelled", "counts", "ended", "job", "lost", "member", "policy",
+        "_interrupted", "_signal", "cancelled", "claimed", "counts", "ended", "job", "lost", "member", "policy",
         "progress", "progress_seen", "renew_at", "settled", "started", "stopped", "thread",
     )  # fmt: skip
+
+    _gate = threading.Lock()  # one for all: it is held for moments, and making one for each costs more
 
     def __init__(self, job: Job, policy: Policy, member: str, renew_at: float) -> None:
         self.job = job
         self.policy = policy
         self.member = member
         self.renew_at = renew_at  # on clock.elapsed
+        self.claimed = clock.elapsed()
         self.started: float | None = None  # on clock.elapsed; None: prefetched
         self.thread: int | None = None  # the thread that runs the handler, while it does
         self.cancelled = self.lost = self.stopped = self.ended = False
         self.progress: tuple[int, str | None] | None = None  # still to be written
         self.progress_seen = -1
         self.counts: dict[str, int] = {}
-        self.settled: Settled | None = None  # the run's own transaction has finished the row
-        self._gate = threading.Lock()
+        self.settled: tuple[Finish, Settled] | None = None  # the run's own transaction has finished the row
         self._signal: threading.Event | None = None
         self._interrupted = False
 
@@ -44,6 +47,10 @@ class Holding:
     def lease_id(self) -> str:
         """The lease under which this row is ours."""
         return self.job.lease_id or ""
+
+    def ran_for(self, moment: float) -> float:
+        """Seconds since the handler started, at ``moment`` on clock.elapsed; 0 for what waits."""
+        return 0.0 if self.started is None else moment - self.started
 
     def begin(self) -> None:
         """The handler starts, in this thread."""
@@ -75,12 +82,14 @@ class Holding:
                 self._signal.set()
 
     def wait(self, seconds: float) -> None:
-        """Sleep, unless told something meanwhile."""
+        """Sleep, unless a cancel or the loss of the lease is told meanwhile."""
         with self._gate:
             if self._signal is None:
                 self._signal = threading.Event()
-        if not (self.cancelled or self.lost):
-            self._signal.wait(seconds)
+            signal = self._signal
+        deadline = clock.elapsed() + seconds
+        while not (self.cancelled or self.lost) and signal.wait(max(0.0, deadline - clock.elapsed())):
+            signal.clear()  # a stop was told, which ends no sleep
 
 
 class _Kept(NamedTuple):

@@ -14,7 +14,7 @@ from dramatiq.asyncio import async_to_sync
 from periodiq import CronSpec
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from middleware.broker import Broker
+from middleware.broker import SCHEDULER_QUEUE, Broker
 from middleware.fence import Handler, JobFailed, run_fenced
 from middleware.run import Run
 from store import payloads
@@ -117,7 +117,7 @@ class JobActor(dramatiq.Actor[PS, Woken], Generic[PS, T]):
         if priority is not None and (isinstance(priority, bool) or not 1 <= priority <= 10):
             raise UsageError("priority must be a whole number from 1 (most urgent) to 10")
         name = render_key(self.key, payload) if key is None else check_name("key", key)
-        lane = check_name("queue", queue or self.policy.queue)
+        lane = check_queue(queue or self.policy.queue)
         return Wake(
             id=job_id(check_name("domain", domain), lane, self.actor_name, name),
             domain=domain,
@@ -145,6 +145,13 @@ class JobActor(dramatiq.Actor[PS, Woken], Generic[PS, T]):
             return self.handler(*args, **kwargs)
         run_fenced(self.payload_type, self.handler, self.broker.runtime)
         return None
+
+
+def check_queue(queue: str) -> str:
+    """A queue that jobs may stand in; raises UsageError."""
+    if queue == SCHEDULER_QUEUE:
+        raise UsageError(f"the queue {queue!r} is the scheduler's own: choose another name")
+    return check_name("queue", queue)
 
 
 def validated(payload_type: type[T], values: dict[str, Any], job_type: str) -> T:
@@ -207,6 +214,7 @@ def declare(
         ):
             raise UsageError(f"@job({job_type!r}, periodic=...) wants a payload with a field `tick` and defaults: Tick")
     policy = Policy(job_type, **options)
+    check_queue(policy.queue)
     declared: dict[str, Any] = {"job": policy, "time_limit": float("inf"), "throws": (JobFailed,)}
     if isinstance(periodic, CronSpec):
         declared["periodic"] = periodic

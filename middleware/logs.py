@@ -21,7 +21,7 @@ from store import clock
 from store.events import Failure
 from store.job import Job
 
-log: structlog.stdlib.BoundLogger = structlog.get_logger("dramaturg")
+log: structlog.typing.FilteringBoundLogger = structlog.get_logger("dramaturg")
 
 #: Loggers of libraries whose texts are not ours: their exceptions are reduced to class, code and place.
 LIBRARIES = ("dramatiq", "periodiq", "psycopg", "redis", "asyncio", "concurrent", "pendulum", "pygit2")
@@ -65,6 +65,12 @@ def job_retry(job: Job, failure: Failure, state: str | None, retries: int) -> No
 def job_failed_after_its_end(job: Job, failure: Failure) -> None:
     """A handler raised after its own transaction had finished the job: that counts for nothing."""
     log.warning("job_failed_after_its_end", job_id=job.id, job_type=job.job_type, error=failure.kind, code=failure.code)
+
+
+def job_unsettled(job: Job, error: BaseException) -> None:
+    """What ended a run can't be written on its row: its lease will run out, and it counts as a lost worker's."""
+    failure = describe(error)
+    log.error("job_unsettled", job_id=job.id, job_type=job.job_type, error=failure.kind, code=failure.code)
 
 
 def job_stopped(job: Job, why: str, state: str | None) -> None:
@@ -129,8 +135,8 @@ def configure(level: str, style: str) -> None:
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
     structlog.configure(
-        processors=[structlog.stdlib.filter_by_level, *shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
-        wrapper_class=structlog.stdlib.BoundLogger,
+        processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
+        wrapper_class=structlog.make_filtering_bound_logger(level),  # a line below the level costs a call, no more
         logger_factory=structlog.stdlib.LoggerFactory(),
         cache_logger_on_first_use=True,
     )

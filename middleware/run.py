@@ -14,6 +14,7 @@ from middleware.holding import Holding
 from middleware.interrupts import Cancelled, LeaseLost
 from store.contract import Tx
 from store.errors import UsageError
+from store.identity import check_code
 from store.operations import Item, settle_in
 from store.outcome import Outcome
 from store.payloads import decode
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
 
 #: Characters of a progress message at most.
 MAX_MESSAGE = 500
+
+#: A count at most: what every store and every reader of JSON keeps exactly.
+MAX_COUNT = 2**53
 
 
 class Run:
@@ -118,9 +122,15 @@ class Run:
             self._holding.progress = (percent, message)
 
     def count(self, name: str, number: int = 1) -> None:
-        """Count what this run got through; the totals go into the job's history."""
+        """Count what this run got through; the totals go into the job's history.
+
+        Raises UsageError for a name that is no code (letters, digits, ``_.:-``) or a number that is none.
+        """
+        check_code(name)
+        if not isinstance(number, int) or isinstance(number, bool) or abs(number) > MAX_COUNT:
+            raise UsageError(f"a count is a whole number of at most {MAX_COUNT}")
         counts = self._holding.counts
-        counts[name] = counts.get(name, 0) + number
+        counts[name] = max(-MAX_COUNT, min(MAX_COUNT, counts.get(name, 0) + number))
 
     def sleep(self, seconds: float) -> None:
         """Wait, but notice a cancel or a lost lease at once. In ``async def`` handlers: ``await run.pause(...)``."""
@@ -154,4 +164,7 @@ class Run:
             settled = settle_in(tx, Item(self.id, finish, self._holding.policy))
             if settled.answer is not Answer.APPLIED:
                 raise LeaseLost
-        self._holding.settled = settled
+        # From here on nothing of this run's is at stake: nothing is renewed, and nothing interrupts what follows.
+        self._holding.settled = (finish, settled)
+        self._runtime.in_hand.drop((self._holding.lease_id,))
+        self._holding.leave()

@@ -17,7 +17,7 @@ from middleware.slots import Slots
 from store import clock
 from store.contract import ANY_VERSION, Document, Store
 from store.engines.valkey import SharedValkey, shared_valkey
-from store.errors import EngineFailed, StoreUnavailable, ValkeyUnavailable
+from store.errors import EngineFailed, Refused, StoreUnavailable, ValkeyUnavailable
 from store.migrations import Subject
 from store.open import open_store
 from store.policy import Policy
@@ -43,7 +43,7 @@ class Runtime:
         self.in_hand = InHand()
         self.policies: dict[str, Policy] = {}  # of the types that this process knows
         self.subjects: list[Subject] = []  # who has tables of their own in the store
-        self._published = False
+        self._published = self._checked = False
         self._engine: SharedValkey | None = None
         self._lock = threading.Lock()
 
@@ -83,10 +83,12 @@ class Runtime:
         if self.settings.valkey_url is not None:
             return self.settings.valkey_url.get_secret_value()
         try:
-            self._engine = shared_valkey(self.settings.home.absolute())
+            shared = shared_valkey(self.settings.home.absolute())
         except EngineFailed as error:
             raise ValkeyUnavailable(str(error)) from None
-        return self._engine.url
+        if shared.engine is not None:
+            self._engine = shared  # ours to end, whatever happens in between
+        return shared.url
 
     def revive_valkey(self) -> None:
         """The process that owned the embedded Valkey may have ended: see that there is one again."""
@@ -108,12 +110,28 @@ class Runtime:
             self.revive_valkey()
 
     def boot(self) -> None:
-        """A worker begins in this process: publish what it knows, as soon as the store answers."""
-        self.publish()
+        """A worker begins in this process, perhaps after another one that has ended."""
+        self.stopping.clear()
+        self.slots.open()
+        self.__dict__.pop("completion", None)
+        self._published = self._checked = False
+
+    def may_work(self) -> bool:
+        """Whether the store's schema is one that this program may work with; asked until the store has answered."""
+        with self._lock:
+            if not self._checked:
+                try:
+                    self.store.check_schema(self.subjects)
+                    self._checked = True
+                except StoreUnavailable as error:
+                    logs.trouble("queue_unavailable", error)
+                except Refused as error:
+                    logs.trouble("schema_refused", error)
+            return self._checked
 
     def publish(self) -> None:
         """Publish the policies of this process' types; what is there and equal is left alone."""
-        if self._published:
+        if self._published or not self.may_work():
             return
         try:
             there = {document.key: document.body for document in self.store.list("policy")}

@@ -25,6 +25,7 @@ class Slots:
         self._in_hand = 0
         self._mean: float | None = None
         self._closed = False
+        self.stuck = 0  # slots whose run has taken long already: nothing will start there soon
 
     @property
     def in_hand(self) -> int:
@@ -36,7 +37,10 @@ class Slots:
         mean = self._mean
         if mean is None:
             return self.concurrency
-        ahead = LOOK_AHEAD_MOST if mean <= 0 else int(self.concurrency * LOOK_AHEAD_SECONDS / mean)
+        free = max(0, self.concurrency - self.stuck)
+        ahead = LOOK_AHEAD_MOST if mean <= 0 else int(free * LOOK_AHEAD_SECONDS / mean)
+        if not free:
+            ahead = 0
         return self.concurrency + min(ahead, LOOK_AHEAD_MOST)
 
     def take(self, timeout: float) -> int:
@@ -67,6 +71,12 @@ class Slots:
         mean = self._mean
         # A race between two threads loses one sample of a running mean, which is harmless.
         self._mean = seconds if mean is None else mean + _WEIGHT * (seconds - mean)
+
+    def open(self) -> None:
+        """A worker begins."""
+        with self._free:
+            self._closed = False
+            self.stuck = 0
 
     def close(self) -> None:
         """Nothing more is taken: the worker is stopping."""

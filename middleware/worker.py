@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import signal
 import threading
-from queue import PriorityQueue
+from collections.abc import Callable
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import dramatiq
-from dramatiq.common import iter_queue
 from dramatiq.middleware import Middleware
 from dramatiq.worker import ConsumerThread, WorkerThread
 
 from middleware import logs
+from middleware.delivery import JobDelivery, Lane
 from middleware.heartbeat import Heartbeat
 from middleware.interrupts import Stopped
+from store import clock
 from store.errors import Refused, StoreUnavailable
 
 if TYPE_CHECKING:
     from middleware.broker import Broker
+
+#: Seconds that a claimed row waits for its start at most: it was meant to be a tenth of one.
+WAITING_MOST = 1.0
 
 #: Seconds that the last finishes may take to be written at a stop.
 FLUSH_SECONDS = 30.0
@@ -30,7 +34,7 @@ class WorkerLife(Middleware):
 
     def __init__(self, scheduler_queue: str) -> None:
         self._scheduler_queue = scheduler_queue
-        self._lane: PriorityQueue[Any] = PriorityQueue()
+        self._lane = Lane()
         self._heartbeat: Heartbeat | None = None
 
     def after_process_boot(self, broker: Broker) -> None:  # type: ignore[override]
@@ -49,23 +53,27 @@ class WorkerLife(Middleware):
             logs.trouble("queue_unavailable", error)
         runtime.boot()
         worker.worker_threads = runtime.worker.concurrency
+        worker.work_queue = cast(Any, Lane())
         worker.worker_timeout = min(worker.worker_timeout, 1000)
         _ignore_second_signal()
 
     def after_worker_boot(self, broker: Broker, worker: dramatiq.Worker) -> None:  # type: ignore[override]
         """The scheduler's shift gets a thread of its own, so that it takes no job slot and no job keeps it waiting."""
         lane = WorkerThread(
-            broker=broker, consumers=worker.consumers, work_queue=self._lane, worker_timeout=worker.worker_timeout
+            broker=broker,
+            consumers=worker.consumers,
+            work_queue=cast(Any, self._lane),
+            worker_timeout=worker.worker_timeout,
         )
         lane.start()
         worker.workers.append(lane)
-        self._heartbeat = Heartbeat(broker)
+        self._heartbeat = Heartbeat(broker, lambda: _give_back_waiting(worker))
         self._heartbeat.start()
 
     def after_consumer_thread_boot(self, broker: dramatiq.Broker, thread: ConsumerThread) -> None:
         """Called before the consumer takes anything: the shift's messages go to its lane."""
         if thread.queue_name == self._scheduler_queue:
-            thread.work_queue = self._lane
+            thread.work_queue = cast(Any, self._lane)
 
     def before_worker_shutdown(self, broker: Broker, worker: dramatiq.Worker) -> None:  # type: ignore[override]
         """No more claims; rows in hand are marked; what was not started goes back; runs get their time."""
@@ -74,10 +82,8 @@ class WorkerLife(Middleware):
         runtime.slots.close()
         if self._heartbeat is not None:
             self._heartbeat.mark_stopping()
-        for queue in (worker.work_queue, self._lane):
-            for item in iter_queue(queue):  # type: ignore[no-untyped-call]
-                worker.consumers[item.message.queue_name].requeue_messages([item.message])
-                queue.task_done()
+        for lane in (cast(Lane, worker.work_queue), self._lane):
+            _give_back(worker, lane, lambda item: True)
         for holding in runtime.in_hand.rows():
             holding.tell(stopped=True)
         threading.Thread(target=self._interrupt, args=(broker,), name="stop", daemon=True).start()
@@ -90,29 +96,45 @@ class WorkerLife(Middleware):
 
     def after_worker_shutdown(self, broker: Broker, worker: dramatiq.Worker) -> None:  # type: ignore[override]
         """The last finishes become durable; only then do the leases stop being renewed."""
+        _give_back(worker, self._lane, lambda item: True)  # what a consumer had been waiting for as we began to stop
         broker.runtime.completion.close(FLUSH_SECONDS)
         if self._heartbeat is not None:
             self._heartbeat.stop(FLUSH_SECONDS)
 
 
+def _give_back(worker: dramatiq.Worker, lane: Lane, wanted: Callable[[Any], bool]) -> None:
+    for item in lane.take_out(wanted):
+        worker.consumers[item.message.queue_name].requeue_messages([item.message])
+        lane.task_done()
+
+
+def _give_back_waiting(worker: dramatiq.Worker) -> None:
+    """Rows that were claimed to start soon and did not, since long jobs came before them: others may run them."""
+    moment = clock.elapsed()
+
+    def waited(item: Any) -> bool:
+        message = item.message
+        return isinstance(message, JobDelivery) and moment - message.holding.claimed > WAITING_MOST
+
+    _give_back(worker, cast(Lane, worker.work_queue), waited)
+
+
 def _ignore_second_signal() -> None:
-    """The first SIGTERM stops gracefully; more of them (a doubled Ctrl-C, a process group) change nothing."""
+    """The first signal to stop is obeyed; more of them, of whatever kind, change nothing."""
     if threading.current_thread() is not threading.main_thread():
         return
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        first = signal.getsignal(number)
-        if callable(first) and not getattr(first, "once", False):
-            signal.signal(number, _Once(first))
+    once = _Once({number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)})
+    for number, first in once.handlers.items():
+        if callable(first) and not isinstance(first, _Once):
+            signal.signal(number, once)
 
 
 class _Once:
-    once = True
-
-    def __init__(self, handler: Any) -> None:
-        self._handler = handler
+    def __init__(self, handlers: dict[signal.Signals, Any]) -> None:
+        self.handlers = handlers
         self._seen = False
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
         if not self._seen:
             self._seen = True
-            self._handler(number, frame)
+            self.handlers[signal.Signals(number)](number, frame)

@@ -8,7 +8,6 @@ now and then, and all of these calls are one message, so there is always one and
 from __future__ import annotations
 
 import random
-import threading
 from typing import Final
 
 import dramatiq
@@ -24,7 +23,7 @@ from store.contract import Due, Signal, Term
 from store.errors import DramaturgError, StoreUnavailable, ValkeyUnavailable
 from store.identity import new_lease_id
 from store.operations import reclaim
-from store.valkey.entries import Offer
+from store.valkey.entries import Offer, Offered
 from store.valkey.scores import job_score
 
 #: Seconds of a shift.
@@ -42,8 +41,10 @@ PAGE: Final = 100
 PAGES_MOST: Final = 20
 RECLAIM_MOST: Final = 100
 
-#: Seconds between two looks when signals come thick and fast.
+#: Seconds between two looks when signals come thick and fast: the first while looks find something new, growing to the
+#: second while they don't (under load most commits are finishes, and what is due has been offered already).
 BREATH: Final = 0.02
+BREATH_MOST: Final = 0.25
 
 
 def declare_shift(broker: Broker) -> None:
@@ -75,6 +76,8 @@ class Shift:
         self._end_at = clock.elapsed() + SHIFT
         self._term_at = self._reclaim_at = 0.0
         self._grace_until = 0.0
+        self._breath = BREATH
+        self._cursors: dict[str, Due] = {}  # of each queue, how far it was offered
         lease = self._runtime.worker.lease_seconds
         self._term = min(TERM_MOST, lease)
         self._reclaim_every = min(RECLAIM_EVERY_MOST, lease / 4)
@@ -127,7 +130,8 @@ class Shift:
         while not self._over() and clock.elapsed() < self._term_at:
             looked_at = clock.elapsed()
             try:
-                self._dispatch()
+                new = self._dispatch()
+                self._breath = BREATH if new else min(self._breath * 2, BREATH_MOST)
                 self._runtime.health.sign("scheduler")
             except ValkeyUnavailable as error:
                 logs.trouble("valkey_error", error)
@@ -135,10 +139,14 @@ class Shift:
             self._recurring.fire()
             self._reclaim()
             signal.wait(min(LOOK_EVERY, max(0.0, self._term_at - clock.elapsed())))
-            threading.Event().wait(max(0.0, BREATH - (clock.elapsed() - looked_at)))
+            if clock.elapsed() - looked_at > BREATH_MOST:
+                self._breath = BREATH  # it has been quiet
+            self._runtime.stopping.wait(max(0.0, self._breath - (clock.elapsed() - looked_at)))
 
-    def _dispatch(self) -> None:
-        """Offer what is due: the first page of each queue always, further pages while its ready set has room."""
+    def _dispatch(self) -> int:
+        """Offer what is due: the first page of each queue always, so that urgent rows never wait behind a full ready
+        set, then further pages while it has room, on from where the last look stopped. Answers how many were new."""
+        new = 0
         after: dict[str, Due] | None = None
         for _ in range(PAGES_MOST):
             rows = self._runtime.store.due(limit=PAGE, after=after)
@@ -146,17 +154,27 @@ class Shift:
             queues: dict[str, list[Due]] = {}
             for row in rows:
                 queues.setdefault(row.queue, []).append(row)
-            cursors: dict[str, Due] = {}
+            onward: dict[str, Due] = {}
             for queue, page in queues.items():
-                offers = [
-                    Offer(f"j:{row.id}", job_score(row.priority, clock.micros(row.run_at) // 1000)) for row in page
-                ]
-                offered = self._runtime.leases.offer(queue, offers, watermark=WATERMARK, force=after is None)
-                if len(page) == PAGE and offered.ready < WATERMARK:
-                    cursors[queue] = page[-1]
-            if not cursors or self._over():
-                return
-            after = cursors
+                offered = self._offer(queue, page, force=after is None)
+                new += offered.new
+                if len(page) < PAGE:
+                    self._cursors.pop(queue, None)  # that was the end: the next look begins anew
+                    continue
+                if after is not None or offered.new:
+                    self._cursors[queue] = page[-1]
+                if offered.ready < (WATERMARK if after is not None else WATERMARK // 2):
+                    onward[queue] = self._cursors.setdefault(queue, page[-1])
+            for queue in (after or {}).keys() - queues.keys():
+                self._cursors.pop(queue, None)
+            if not onward or self._over():
+                break
+            after = onward
+        return new
+
+    def _offer(self, queue: str, page: list[Due], *, force: bool) -> Offered:
+        offers = [Offer(f"j:{row.id}", job_score(row.priority, clock.micros(row.run_at) // 1000)) for row in page]
+        return self._runtime.leases.offer(queue, offers, watermark=WATERMARK, force=force)
 
     def _reclaim(self) -> None:
         moment = clock.elapsed()

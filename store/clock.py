@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -31,6 +32,7 @@ def micros(moment: datetime) -> int:
     return (delta.days * 86_400 + delta.seconds) * 1_000_000 + delta.microseconds
 
 
+@lru_cache(maxsize=4096)  # the rows of a batch share most of their moments
 def from_micros(value: int) -> datetime:
     """The moment that many microseconds after 1970, in UTC."""
     return EPOCH + timedelta(microseconds=value)

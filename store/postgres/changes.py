@@ -49,12 +49,14 @@ class Changes:
         with self._turn:
             while not self._closed:
                 left = max(deadline - elapsed(), 0.0)
-                if self._connection is not None:
+                if self._stirred.is_set():
+                    heard = True
+                elif self._connection is not None:
                     heard = self._listen(min(left, GLANCE))
                 else:
                     self._seek_beside()
                     heard = self._stirred.wait(left if self._deaf else min(left, RETRY))
-                    self._stirred.clear()
+                self._stirred.clear()
                 if heard or left == 0.0:
                     return heard and not self._closed
         return False

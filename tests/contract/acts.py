@@ -13,7 +13,7 @@ from store.clock import PARKED
 from store.contract import ANY_VERSION, Change, Document, Store
 from store.events import Event
 from store.identity import SEPARATOR
-from store.job import COLUMNS, JSON_COLUMNS, TIME_COLUMNS, Job
+from store.job import COLUMNS, JSON_COLUMNS, TIME_COLUMNS, Entry, Job
 from store.policy import Policy
 from store.transitions import Answer, Decision, Write, decide
 from tests.contract.rows import TYPE, claim
@@ -22,6 +22,10 @@ Outcome = TypeVar("Outcome")
 
 #: A database adds seconds to a moment in its own arithmetic: the last microsecond may be rounded another way.
 GRAIN = timedelta(microseconds=1)
+
+
+class GivenUp(Exception):
+    """What a caller's own code raises."""
 
 
 def publish(store: Store, *job_types: str) -> None:
@@ -59,6 +63,11 @@ def settle(store: Store, job: Job, event: Event, policy: Policy | None = None, *
 def change(job: Job, write: Write | None = None, **values: Any) -> Change:
     """A plain write of ``values`` on the row as read."""
     return Change(job.id, job.revision, Decision(Answer.APPLIED, job.state, write or Write(values)))
+
+
+def noted(job: Job, *entries: Entry, **values: Any) -> Change:
+    """A plain write with history."""
+    return Change(job.id, job.revision, Decision(Answer.APPLIED, job.state, Write(values), entries))
 
 
 def at_once(calls: Sequence[Callable[[], Outcome]], *, timeout: float = 60) -> list[Outcome]:

@@ -9,9 +9,10 @@ import pytest
 
 from store.contract import Store
 from store.engines.postgres import Postgres as Server
-from tests.contract.acts import publish
+from store.job import Job
+from tests.contract.acts import publish, read
 from tests.contract.adapters import ADAPTERS, Adapter
-from tests.contract.rows import TYPE
+from tests.contract.rows import TYPE, row
 from tests.contract.spares import Spares
 
 
@@ -52,3 +53,10 @@ def store(adapter: Adapter) -> Store:
 def other(adapter: Adapter, store: Store) -> Store:
     """Another process' store over the same database, as far as one process can show it."""
     return adapter.open()
+
+
+@pytest.fixture
+def jobs(store: Store, adapter: Adapter) -> list[Job]:
+    """Three rows in ``processing``."""
+    adapter.plant(store, [row("processing", key=key) for key in "abc"])
+    return [read(store, row(key=key).id) for key in "abc"]

@@ -10,15 +10,12 @@ from contextlib import suppress
 import pytest
 
 from store.contract import Signal, Store
+from tests.contract.acts import GivenUp
 from tests.contract.adapters import Adapter
 from tests.contract.rows import NOW, wake
 
 #: Long enough for any commit to be noticed on a busy machine; a signal that works never waits so long.
 PATIENCE = 20.0
-
-
-class GivenUp(Exception):
-    """What a caller's own code raises."""
 
 
 @pytest.fixture

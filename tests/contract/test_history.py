@@ -2,34 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import pytest
 from structlog.testing import capture_logs
 
 from store.contract import Change, Store
 from store.events import Failure, Kind
 from store.job import HISTORY_KEPT, Entry, Job
 from store.policy import Policy
-from store.transitions import Answer, Decision, Write, decide
+from store.transitions import Write, decide
 from tests.contract import rows
-from tests.contract.acts import change, read, settle
+from tests.contract.acts import change, noted, read, settle
 from tests.contract.adapters import Adapter
-from tests.contract.rows import NOW, TYPE, later, row, wake
-
-POLICY = Policy(TYPE)
-
-
-def noted(job: Job, *entries: Entry, **values: Any) -> Change:
-    """A plain write with history."""
-    return Change(job.id, job.revision, Decision(Answer.APPLIED, job.state, Write(values), entries))
-
-
-@pytest.fixture
-def jobs(store: Store, adapter: Adapter) -> list[Job]:
-    """Three rows in ``processing``."""
-    adapter.plant(store, [row("processing", key=key) for key in "abc"])
-    return [read(store, row(key=key).id) for key in "abc"]
+from tests.contract.rows import NOW, TYPE, later, wake
 
 
 def test_history_is_read_back_newest_first(store: Store, jobs: list[Job]) -> None:

@@ -19,23 +19,11 @@ from store.job import Entry, Job
 from store.policy import Policy
 from store.transitions import Answer, Decision, Write, decide
 from tests.contract import rows
-from tests.contract.acts import at_once, change, differences, read, settle, take
+from tests.contract.acts import at_once, change, differences, noted, read, settle, take
 from tests.contract.adapters import Adapter
 from tests.contract.rows import LEASE, NOW, TYPE, later, row, wake
 
 POLICY = Policy(TYPE)
-
-
-def noted(job: Job, *entries: Entry, **values: Any) -> Change:
-    """A plain write with history."""
-    return Change(job.id, job.revision, Decision(Answer.APPLIED, job.state, Write(values), entries))
-
-
-@pytest.fixture
-def jobs(store: Store, adapter: Adapter) -> list[Job]:
-    """Three rows in ``processing``."""
-    adapter.plant(store, [row("processing", key=key) for key in "abc"])
-    return [read(store, row(key=key).id) for key in "abc"]
 
 
 # --- the guard --------------------------------------------------------------------------------------------------------

@@ -17,13 +17,9 @@ from store.errors import DramaturgError, Refused, UsageError
 from store.events import Cancel
 from store.policy import Policy
 from store.transitions import decide
-from tests.contract.acts import at_once, change, publish, read
+from tests.contract.acts import GivenUp, at_once, change, publish, read
 from tests.contract.adapters import Adapter, Postgres, Sqlite
 from tests.contract.rows import NOW, TYPE, wake
-
-
-class GivenUp(Exception):
-    """What a caller's own code raises."""
 
 
 @pytest.fixture

@@ -9,19 +9,8 @@ import pytest
 from store import identity, payloads
 from store.contract import Store
 from store.errors import Refused
-from store.policy import Policy
 from tests.contract.acts import read, take
-from tests.contract.rows import NOW, TYPE, wake
-
-POLICY = Policy(TYPE)
-
-
-class GivenUp(Exception):
-    """What a caller's own code raises."""
-
-
-TERMINAL = ("completed", "failed", "cancelled")
-
+from tests.contract.rows import NOW, wake
 
 REFUSED: dict[str, dict[str, Any]] = {
     "priority 0": {"priority": 0},

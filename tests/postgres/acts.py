@@ -11,6 +11,10 @@ import psycopg
 
 Found = TypeVar("Found")
 
+#: Sessions of others in this database.
+SESSIONS = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+END_SESSIONS = SESSIONS.replace("count(*)", "pg_terminate_backend(pid)")
+
 
 def eventually(look: Callable[[], Found], *, within: float = 20.0) -> Found:
     """What ``look`` answers, as soon as it is true and raises no error of the driver's."""

@@ -1,4 +1,4 @@
-"""A migrated database for each test, copied from one that was migrated once; and pgbouncer before the server."""
+"""One migrated database for all tests, empty at the start of each; another that is reached by a pooler."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import psycopg
@@ -18,27 +19,45 @@ from store.engines.sockets import free_port
 from store.postgres.store import PostgresStore
 from tests.contract.acts import publish
 from tests.contract.rows import TYPE
-from tests.postgres.acts import eventually
+from tests.postgres.acts import END_SESSIONS, SESSIONS, eventually, one
+
+
+@contextmanager
+def migrated(server: Postgres) -> Iterator[str]:
+    """The URL of a new database with our schema."""
+    name = f"test_{uuid.uuid4().hex}"
+    url = server.create_database(name)
+    store = PostgresStore(url)
+    store.migrate()
+    store.close()
+    yield url
+    server.drop_database(name)
+
+
+def empty(url: str) -> None:
+    """Leave nothing in the database but ``TYPE``."""
+    with psycopg.connect(url) as connection:
+        for table in ("job", "history", "document", "term"):
+            connection.execute(f"DELETE FROM dramaturg.{table}")
+    store = PostgresStore(url)
+    publish(store, TYPE)
+    store.close()
 
 
 @pytest.fixture(scope="session")
-def migrated(postgres_server: Postgres) -> Iterator[str]:
-    """The name of a database to copy; nobody is connected to it."""
-    name = f"migrated_{uuid.uuid4().hex}"
-    store = PostgresStore(postgres_server.create_database(name))
-    store.migrate()
-    publish(store, TYPE)
-    store.close()
-    yield name
-    postgres_server.drop_database(name)
+def direct_url(postgres_server: Postgres) -> Iterator[str]:
+    with migrated(postgres_server) as url:
+        yield url
 
 
 @pytest.fixture
-def url(postgres_server: Postgres, migrated: str) -> Iterator[str]:
-    """A migrated database of the test's own, with ``TYPE`` published."""
-    name = f"test_{uuid.uuid4().hex}"
-    yield postgres_server.create_database(name, migrated)
-    postgres_server.drop_database(name)
+def url(direct_url: str) -> str:
+    """An empty database with ``TYPE`` published, to which nobody is connected."""
+    empty(direct_url)
+    with psycopg.connect(direct_url, autocommit=True) as connection:
+        connection.execute(END_SESSIONS)
+        assert eventually(lambda: one(connection, SESSIONS) == 0)
+    return direct_url
 
 
 @pytest.fixture
@@ -60,6 +79,9 @@ def connect(url: str) -> Iterator[Callable[[], psycopg.Connection]]:
     yield connect
     for connection in made:
         connection.close()
+
+
+# --- with a pooler between --------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="session")
@@ -105,12 +127,21 @@ def through(url: str, port: int) -> str:
     return f"postgresql://{parts['user']}@127.0.0.1:{port}/{parts['dbname']}"
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def through_pooler(pooler: int) -> Callable[[str], str]:
     """Turns a database's URL into the pooler's."""
     return lambda url: through(url, pooler)
 
 
+@pytest.fixture(scope="session")
+def behind_pooler(postgres_server: Postgres, pooler: int) -> Iterator[str]:
+    """The direct way to the database that is otherwise reached by the pooler."""
+    with migrated(postgres_server) as url:
+        yield url
+
+
 @pytest.fixture
-def pooled_url(url: str, pooler: int) -> str:
-    return through(url, pooler)
+def pooled_url(behind_pooler: str, through_pooler: Callable[[str], str]) -> str:
+    """An empty database with ``TYPE`` published, by way of the pooler."""
+    empty(behind_pooler)
+    return through_pooler(behind_pooler)

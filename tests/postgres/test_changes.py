@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 
 import psycopg
 
@@ -21,42 +22,39 @@ LISTENERS = (
 
 
 def test_what_piled_up_is_one_answer(store: PostgresStore) -> None:
-    changes = store.changes()
-    for number in range(50):
-        store.wake([wake(str(number))])
+    with closing(store.changes()) as changes:
+        for number in range(50):
+            store.wake([wake(str(number))])
 
-    assert changes.wait(20)
-    assert not changes.wait(0)
-    changes.close()
+        assert changes.wait(20)
+        assert not changes.wait(0)
 
 
 def test_a_wake_is_heard_at_once(store: PostgresStore) -> None:
-    changes = store.changes()
-    with ThreadPoolExecutor(1) as pool:
+    with closing(store.changes()) as changes, ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(changes.wait, 30)
         start = time.monotonic()
         store.wake([wake()])
         assert waiting.result(30)
     assert time.monotonic() - start < 15
-    changes.close()
 
 
 def test_a_connection_that_is_lost_is_no_error_and_comes_back(store: PostgresStore, connect: Connect) -> None:
-    stranger, changes = connect(), store.changes()
-    lost = one(stranger, LISTENERS)
-    assert one(stranger, "SELECT pg_terminate_backend(%s, 10000)", lost)
+    stranger = connect()
+    with closing(store.changes()) as changes:
+        lost = one(stranger, LISTENERS)
+        assert one(stranger, "SELECT pg_terminate_backend(%s, 10000)", lost)
 
-    start = time.monotonic()
-    changes.wait(0.1)
-    assert time.monotonic() - start < 5
+        start = time.monotonic()
+        heard = changes.wait(0.1)
+        assert time.monotonic() - start < 5
+        assert heard or eventually(lambda: changes.wait(0.1))  # listening anew: something may have been missed
 
-    assert eventually(lambda: changes.wait(0.1))  # listening anew: something may have been missed
-    assert one(stranger, LISTENERS) not in (0, lost)
-    while changes.wait(0.1):
-        pass
-    store.wake([wake()])
-    assert changes.wait(20)
-    changes.close()
+        assert one(stranger, LISTENERS) not in (0, lost)
+        while changes.wait(0.1):
+            pass
+        store.wake([wake()])
+        assert changes.wait(20)
 
 
 def test_closing_lets_go_of_who_waits_and_of_the_connection(store: PostgresStore, connect: Connect) -> None:
@@ -82,8 +80,8 @@ def test_closing_while_the_connection_is_sought_leaves_nothing(store: PostgresSt
     assert eventually(lambda: one(stranger, LISTENERS) == 0)
 
 
-def test_behind_a_pooler_nothing_listens_and_the_wait_is_only_time(pooled_url: str, connect: Connect) -> None:
-    store, stranger = PostgresStore(pooled_url), connect()
+def test_behind_a_pooler_nothing_listens_and_the_wait_is_only_time(pooled_url: str, behind_pooler: str) -> None:
+    store = PostgresStore(pooled_url)
     changes = store.changes()
     store.wake([wake()])
 
@@ -95,5 +93,6 @@ def test_behind_a_pooler_nothing_listens_and_the_wait_is_only_time(pooled_url: s
         changes.close()
         assert waiting.result(20) is False
 
-    assert one(stranger, LISTENERS) == 0
+    with psycopg.connect(behind_pooler) as stranger:
+        assert one(stranger, LISTENERS) == 0
     store.close()

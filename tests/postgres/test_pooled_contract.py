@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
@@ -19,9 +19,9 @@ globals().update(
 
 
 @pytest.fixture
-def adapter(url: str, through_pooler: Callable[[str], str]) -> Iterator[Postgres]:
+def adapter(pooled_url: str) -> Iterator[Postgres]:
     """A migrated database, reached through the pooler."""
-    adapter = Postgres(through_pooler(url))
+    adapter = Postgres(pooled_url)
     yield adapter
     adapter.close()
 

@@ -296,8 +296,9 @@ def test_once_is_refused_where_no_finished_rows_are_kept(store: PostgresStore, c
 
 def test_nothing_that_a_caller_puts_in_the_way_changes_what_it_does(connect: Connect) -> None:
     connection = connect()
-    connection.execute("CREATE SCHEMA evil")
+    connection.execute("BEGIN")
     connection.execute(
+        "CREATE SCHEMA evil;"
         "CREATE FUNCTION evil.sha256(bytea) RETURNS bytea LANGUAGE sql AS $$ SELECT '\\x00'::bytea $$;"
         "CREATE FUNCTION evil.clock_timestamp() RETURNS timestamptz LANGUAGE sql AS $$ SELECT now() + '9 days' $$;"
         "CREATE TABLE evil.job (id uuid); SET search_path = evil, pg_catalog"
