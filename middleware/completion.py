@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from middleware.runtime import Runtime
 
 #: Finishes of one statement at most.
-BATCH = 100
+BATCH = 250
 
 #: Finishes that may wait before worker threads have to.
 WAITING_MOST = 1_000

@@ -195,7 +195,7 @@ class Consumer(dramatiq.Consumer):
             if backs:
                 runtime.leases.release(self._queue, backs)
             if kept:
-                runtime.leases.renew(self._queue, kept)
+                runtime.leases.renew(self._queue, kept, row_claimed=True)
         except ValkeyUnavailable as error:
             logs.trouble("valkey_error", error)  # the rows are claimed: losing Valkey ends no run
         return found

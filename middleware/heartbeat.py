@@ -40,7 +40,7 @@ SIGN_EVERY = 2.0
 class Heartbeat:
     """Started when a worker boots, ended after its last finish is written."""
 
-    def __init__(self, broker: Broker, give_back_waiting: Callable[[], None]) -> None:
+    def __init__(self, broker: Broker, give_back_waiting: Callable[[], object] = bool) -> None:
         self._broker = broker
         self._give_back_waiting = give_back_waiting
         self._runtime = broker.runtime

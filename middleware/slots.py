@@ -10,7 +10,7 @@ from store import clock
 LOOK_AHEAD_SECONDS = 0.1
 
 #: Prefetched work at most, whatever its length: a claim is one statement, and a crash gives all of it back.
-LOOK_AHEAD_MOST = 128
+LOOK_AHEAD_MOST = 480
 
 #: Weight of the newest duration in the running mean.
 _WEIGHT = 0.1

@@ -52,6 +52,7 @@ class WorkerLife(Middleware):
         except StoreUnavailable as error:
             logs.trouble("queue_unavailable", error)
         runtime.boot()
+        runtime.publish()  # before the first claim: a type that nobody published does not run
         worker.worker_threads = runtime.worker.concurrency
         worker.work_queue = cast(Any, Lane())
         worker.worker_timeout = min(worker.worker_timeout, 1000)

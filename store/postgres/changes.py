@@ -49,14 +49,13 @@ class Changes:
         with self._turn:
             while not self._closed:
                 left = max(deadline - elapsed(), 0.0)
-                if self._stirred.is_set():
-                    heard = True
-                elif self._connection is not None:
+                if self._connection is not None and not self._stirred.is_set():
                     heard = self._listen(min(left, GLANCE))
                 else:
                     self._seek_beside()
                     heard = self._stirred.wait(left if self._deaf else min(left, RETRY))
-                self._stirred.clear()
+                    if heard:
+                        self._stirred.clear()
                 if heard or left == 0.0:
                     return heard and not self._closed
         return False
@@ -85,7 +84,7 @@ class Changes:
 
     def _seek_beside(self) -> None:
         now = elapsed()
-        busy = self._seeker is not None and self._seeker.is_alive()
+        busy = self._connection is not None or (self._seeker is not None and self._seeker.is_alive())
         if self._deaf or busy or now - self._sought_at < RETRY:
             return
         self._sought_at = now

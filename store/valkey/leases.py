@@ -96,11 +96,14 @@ class Leases:
         arguments: list[Word] = [_ms(short_ms), _ms(full_ms), limit, *tokens]
         return replies.claims(self._client.run(scripts.CLAIM, self._keys(queue), arguments), tokens)
 
-    def renew(self, queue: str, renewals: Sequence[Renewal]) -> list[bool]:
+    def renew(self, queue: str, renewals: Sequence[Renewal], *, row_claimed: bool = False) -> list[bool]:
         """Makes leases last longer, never shorter. True for each that its token holds, even if it had run out and
-        nobody had taken it; False tells only that Valkey has forgotten, or that somebody else tries: ask the row."""
+        nobody had taken it; False tells only that Valkey has forgotten, or that somebody else tries: ask the row.
+
+        ``row_claimed`` says that the rows were claimed just now: offers from before that are being served, and are
+        forgotten. A wake that came in between is known to the row, whose finish says so in its ack."""
         arguments = [(_member(entry.member), entry.token, _ms(entry.ms)) for entry in renewals]
-        return self._guarded(scripts.RENEW, queue, arguments)
+        return self._guarded(scripts.RENEW, queue, arguments, (int(row_claimed),))
 
     def ack(self, queue: str, acks: Sequence[Ack]) -> list[bool]:
         """Ends leases; what is not wanted again is gone. True for each that its token held; others change nothing."""

@@ -82,6 +82,13 @@ def test_what_was_held_up_to_the_giving_back_is_no_gap_but_what_follows_is(store
     assert store.lead("ticks", "b", 60, grace=30, now=later(531)) == FRESH
 
 
+def test_giving_back_what_ran_out_long_ago_does_not_hide_the_gap(store: Store) -> None:
+    store.lead("sweep", "a", 10, grace=30, now=NOW)
+    store.resign("sweep", "a", now=later(100))
+
+    assert store.lead("sweep", "b", 60, grace=30, now=later(101)) == FRESH
+
+
 def test_who_gave_back_may_take_it_again(store: Store) -> None:
     store.lead("sweep", "a", 60, now=NOW)
     store.resign("sweep", "a", now=later(1))

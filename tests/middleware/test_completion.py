@@ -123,9 +123,7 @@ def test_only_the_first_end_of_a_run_counts(broker: Broker) -> None:
     assert state_of(broker, message) == "completed"
 
 
-def test_a_valkey_that_is_away_keeps_no_row_from_being_written(
-    broker: Broker, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_valkey_that_is_away_keeps_no_row_from_being_written(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     [message] = taken(broker, 1)
 
     def away(*_: Any) -> None:
@@ -164,9 +162,7 @@ def test_too_many_finishes_make_worker_threads_wait_and_a_close_frees_them(
     messages = taken(broker, 6)
     store.away.add("swap")
     completion = broker.runtime.completion
-    threads = [
-        threading.Thread(target=completion.put, args=(message.holding, done(message))) for message in messages
-    ]
+    threads = [threading.Thread(target=completion.put, args=(message.holding, done(message))) for message in messages]
     for thread in threads:
         thread.start()
     eventually(lambda: sum(thread.is_alive() for thread in threads) >= 1)

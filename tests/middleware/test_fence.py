@@ -25,7 +25,7 @@ from middleware.job import JobActor, Payload, declare
 from middleware.run import Run
 from middleware.settings import WorkerSettings
 from store.contract import Store
-from store.errors import StoreUnavailable
+from store.errors import StoreUnavailable, UsageError
 from store.events import Cancel
 from store.filters import Filter
 from store.job import Job
@@ -45,14 +45,10 @@ class Hands:
         self.broker, self.runtime = broker, broker.runtime
         self.consumer = broker.consume(queue, timeout=100)
         self._work: PriorityQueue[Any] = PriorityQueue()
-        keeper = ConsumerThread(
-            broker=broker, queue_name=queue, prefetch=1, work_queue=self._work, worker_timeout=100
-        )
+        keeper = ConsumerThread(broker=broker, queue_name=queue, prefetch=1, work_queue=self._work, worker_timeout=100)
         keeper.consumer = self.consumer
         self.keeper = keeper
-        self._thread = WorkerThread(
-            broker=broker, consumers={queue: keeper}, work_queue=self._work, worker_timeout=100
-        )
+        self._thread = WorkerThread(broker=broker, consumers={queue: keeper}, work_queue=self._work, worker_timeout=100)
 
     def take(self) -> Any:
         """The next delivery."""
@@ -241,6 +237,13 @@ def test_a_payload_that_fits_no_more_is_a_coded_failure(broker: Broker, payload:
     hands.nothing_left()
 
 
+def test_nobody_can_enqueue_a_job_as_if_it_were_an_ordinary_message(broker: Broker) -> None:
+    job(broker, lambda payload, run: None)
+    message: Any = dramatiq.Message("default", "test.job", (), {}, {})
+    with pytest.raises(UsageError):  # as somebody's own kind of Retries might try
+        broker.enqueue(message, delay=1000)
+
+
 def test_a_job_that_is_called_without_a_fence_does_not_run(broker: Broker) -> None:
     ran = []
     actor = job(broker, lambda payload, run: ran.append(1))
@@ -307,6 +310,42 @@ def test_middleware_that_skips_fails_or_raises_loses_neither_row_nor_slot(
     hands.nothing_left()
 
 
+def test_a_message_of_a_job_has_an_age_that_other_middleware_can_reckon_with(broker: Broker) -> None:
+    job(broker, lambda payload, run: None).send()
+    hands = Hands(broker)
+    message = hands.take()
+    assert abs(time.time() * 1000 - message.message_timestamp) < 60_000
+    hands.consumer.requeue([message])
+
+
+def test_an_interrupt_that_strikes_while_a_failure_is_being_handled_loses_nothing(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from middleware.holding import Holding
+
+    leave, calls = Holding.leave, []
+
+    def struck(self: Holding) -> None:
+        calls.append(1)
+        if len(calls) == 1:
+            raise Stopped  # as one that was sent a moment before and is raised in here
+        leave(self)
+
+    def handler(payload: Payload, run: Run) -> None:
+        raise ValueError(SECRET)
+
+    monkeypatch.setattr(Holding, "leave", struck)
+    id_ = job(broker, handler).send().id
+    hands = Hands(broker)
+    hands.run()
+    row = hands.row(id_)
+    assert row is not None
+    assert row.state == "queued"
+    kinds = [entry.code for entry in broker.runtime.store.history(id_)]
+    assert "skipped" not in kinds, "the handler did run: its end is a failure or a stop, not a skip"
+    hands.nothing_left()
+
+
 def test_nobody_can_interrupt_the_thread_of_a_run_that_some_middleware_skipped(broker: Broker) -> None:
     class Other(Awkward):
         pass
@@ -328,9 +367,7 @@ def test_nobody_can_interrupt_the_thread_of_a_run_whose_payload_did_not_fit(brok
     assert message.holding.thread is None
 
 
-def test_a_stop_that_strikes_before_the_handler_releases_the_row_unpunished_and_at_once(
-    broker: Broker, valkey_url: str
-) -> None:
+def test_a_stop_that_strikes_before_the_handler_leaves_the_row_unpunished(broker: Broker, valkey_url: str) -> None:
     class Other(Awkward):
         pass
 

@@ -4,7 +4,9 @@
 --
 -- Each finds its rows one by one by their ids (LATERAL with a row lock is never flattened), in the order of the ids,
 -- passing by those that another transaction has locked. Written as a plain join, the planner once chose to read every
--- due row: 10 ms instead of 1. The same is why hash and merge joins and sequential scans are off here.
+-- due row: 10 ms instead of 1. The same is why hash and merge joins and sequential scans are off here, and why a state
+-- is asked for behind coalesce(): a session that plans while the table is empty would as soon take the partial index of
+-- that state, and read all of it for each id once the table has grown.
 
 -- Rows that may run now, at most `most` of each queue, in the order of the offer; after: null, or an array of {queue,
 -- priority, run_at, id} with the queues to go on with, and the row after which. Every step is a seek in job_due: the next
@@ -60,8 +62,8 @@ BEGIN
       row_number() OVER (PARTITION BY l.queue ORDER BY l.priority, r.run_at, r.id) AS place
     FROM lane l CROSS JOIN LATERAL (
       SELECT r.id, r.run_at
-      FROM dramaturg.runnable r
-      WHERE r.queue = l.queue AND r.job_type = l.job_type AND r.priority = l.priority
+      FROM dramaturg.admitted r
+      WHERE r.state = 'queued' AND r.queue = l.queue AND r.job_type = l.job_type AND r.priority = l.priority
         AND r.run_at <= clock AND (r.run_at, r.id) > (l.run_at, l.id)
       ORDER BY r.run_at, r.id
       LIMIT most
@@ -98,8 +100,8 @@ BEGIN
     SELECT a.*
     FROM asked a CROSS JOIN LATERAL (
       SELECT
-      FROM dramaturg.runnable r
-      WHERE r.id = a.id AND r.run_at <= clock
+      FROM dramaturg.admitted r
+      WHERE r.id = a.id AND coalesce(r.state, '') = 'queued' AND r.run_at <= clock
         AND a.lease_id IS DISTINCT FROM r.ended_lease AND a.lease_id IS DISTINCT FROM r.finish_token
       FOR NO KEY UPDATE OF r SKIP LOCKED
     ) r
@@ -130,6 +132,42 @@ BEGIN
     JOIN dramaturg.job j ON j.id = a.id AND j.lease_id = a.lease_id
     WHERE j.state = 'processing';
   END IF;
+END
+$$;
+
+-- Of rows that a claim did not get: those that somebody's open transaction holds (they can't be locked here), and those
+-- that it would get by now, because such a transaction has just ended. All others refuse.
+CREATE FUNCTION dramaturg.held_rows(claims json, moment timestamptz DEFAULT NULL) RETURNS SETOF uuid
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+SET lock_timeout = '10s'
+SET plan_cache_mode = force_generic_plan
+SET enable_hashjoin = off
+SET enable_mergejoin = off
+SET enable_seqscan = off
+SET jit = off
+AS $$
+#variable_conflict use_column
+DECLARE
+  clock timestamptz := coalesce(moment, clock_timestamp());
+BEGIN
+  RETURN QUERY
+  WITH asked AS (
+    SELECT * FROM json_to_recordset(claims) AS c(id uuid, lease_id uuid) ORDER BY id
+  ), refusing AS (
+    SELECT a.id
+    FROM asked a CROSS JOIN LATERAL (
+      SELECT
+      FROM dramaturg.job j
+      WHERE j.id = a.id AND j.lease_id IS DISTINCT FROM a.lease_id AND NOT EXISTS (
+        SELECT FROM dramaturg.admitted r
+        WHERE r.id = j.id AND coalesce(r.state, '') = 'queued' AND r.run_at <= clock
+          AND a.lease_id IS DISTINCT FROM r.ended_lease AND a.lease_id IS DISTINCT FROM r.finish_token
+      )
+      FOR SHARE OF j SKIP LOCKED
+    ) j
+  )
+  SELECT a.id FROM asked a JOIN dramaturg.job j ON j.id = a.id WHERE a.id NOT IN (SELECT r.id FROM refusing r);
 END
 $$;
 
