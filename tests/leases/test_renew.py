@@ -1,3 +1,15 @@
+"""Renewing a lease whose row was claimed just now."""
+
+from __future__ import annotations
+
+from store.valkey.entries import Ack, Offer, Renewal
+from store.valkey.leases import Leases
+
+FULL = 120_000
+
+
+def offer(leases: Leases, queue: str, member: str) -> None:
+    leases.offer(queue, [Offer(member, "1")], watermark=10)
 
 
 def test_what_was_offered_before_its_row_was_claimed_is_being_served(leases: Leases, queue: str) -> None:
