@@ -28,7 +28,7 @@ from middleware.delivery import JobDelivery
 from middleware.runtime import WATERMARK, Runtime
 from store import clock
 from store.contract import Woken
-from store.errors import ValkeyUnavailable
+from store.errors import UsageError, ValkeyUnavailable
 from store.events import Wake
 from store.identity import STANDARD_QUEUES, new_id
 from store.valkey.entries import Delay, Offer
@@ -43,18 +43,16 @@ SCHEDULER_ACTOR: Final = "scheduler.reconcile"
 
 #: Dramatiq's own middleware that has no say in a job's run: its row decides about time, retries, results and what
 #: comes next. All others, a developer's above all, see jobs like any message.
-NOT_FOR_JOBS: Final = frozenset(
-    {
-        AgeLimit,
-        Callbacks,
-        GroupCallbacks,
-        PeriodiqMiddleware,
-        Pipelines,
-        Results,
-        Retries,
-        ShutdownNotifications,
-        TimeLimit,
-    }
+NOT_FOR_JOBS: Final = (
+    AgeLimit,
+    Callbacks,
+    GroupCallbacks,
+    PeriodiqMiddleware,
+    Pipelines,
+    Results,
+    Retries,
+    ShutdownNotifications,
+    TimeLimit,
 )
 
 
@@ -114,6 +112,10 @@ class Broker(dramatiq.Broker):
             message = message.copy(options={"eta": moment + delay})
         self.emit_before("enqueue", message, delay)
         actor = self.actors.get(message.actor_name)
+        if actor is not None and "job" in actor.options:
+            raise UsageError(
+                f"{message.actor_name} is a job, not a message: use its send(), send_with_options() or wake()"
+            )
         if actor is not None and actor.options.get("singleton"):
             # The sender's options (a tick's time) belong to one sending; the message stands for all of them.
             member, carried = f"m:{message.actor_name}", message.copy()
@@ -195,7 +197,7 @@ class Broker(dramatiq.Broker):
         hooks = self._hooks.get((name, job))
         if hooks is None:
             plain = getattr(Middleware, name, None)
-            asked = [one for one in self.middleware if not (job and type(one) in NOT_FOR_JOBS)]
+            asked = [one for one in self.middleware if not (job and isinstance(one, NOT_FOR_JOBS))]
             hooks = [getattr(one, name) for one in asked if getattr(type(one), name, plain) is not plain]
             self._hooks[name, job] = hooks
         return hooks

@@ -48,6 +48,7 @@ class Completion:
         self._runtime = runtime
         self._waiting: deque[_Ended] = deque()
         self._changed = threading.Condition()
+        self._unheard: deque[tuple[str, list[Ack]]] = deque(maxlen=WAITING_MOST)
         self._writing = 0
         self._thread: threading.Thread | None = None
         self._closing = False
@@ -57,7 +58,7 @@ class Completion:
         with self._changed:
             if holding.ended:
                 return
-            holding.ended = True
+            holding.ended = True  # before any wait: of several that want to settle it the first one does
             while len(self._waiting) >= WAITING_MOST and not self._closing:
                 self._changed.wait(1.0)
             self._waiting.append(_Ended(holding, event))
@@ -155,17 +156,25 @@ class Completion:
         self._ack(acks)
         return left
 
+    def ack_again(self) -> None:
+        """Acks that a Valkey which was away has not heard. Raises ValkeyUnavailable."""
+        for _ in range(len(self._unheard)):
+            queue, entries = self._unheard[0]
+            self._runtime.leases.ack(queue, entries)
+            self._unheard.popleft()
+
     def _ack(self, acks: list[tuple[Holding, bool, str]]) -> None:
         queues: dict[str, list[Ack]] = {}
         for holding, again, score in acks:
             queues.setdefault(holding.job.queue, []).append(Ack(holding.member, holding.lease_id, again, score))
-        try:
-            for queue, entries in queues.items():
+        for queue, entries in queues.items():
+            try:
                 self._runtime.leases.ack(queue, entries)
-        except ValkeyUnavailable as error:
-            # The rows are right; what is left in Valkey runs out and is dropped when a row refuses it.
-            logs.trouble("valkey_error", error)
-            self._runtime.revive_valkey()
+            except ValkeyUnavailable as error:
+                # The rows are right. What is left in Valkey runs out by itself; saying it again is only sooner.
+                logs.trouble("valkey_error", error)
+                self._runtime.revive_valkey()
+                self._unheard.append((queue, entries))
 
 
 def _wanted_again(result: Settled) -> tuple[bool, str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -31,11 +31,17 @@ if TYPE_CHECKING:
 #: How long a claim stays away, in ms, whose row somebody else's open transaction holds.
 HELD_MS = 100
 
+#: Seconds that a stop waits for a store that has not said whether a claim was done.
+GIVE_UP_SECONDS = 5.0
+
 #: Seconds for which a row stays away whose type this worker doesn't know: a rolling deploy.
 UNKNOWN_DELAY = 10.0
 
 #: Seconds that a shift's message is held without a sign of life: a killed scheduler is missed for no longer.
 LANE_LEASE = 15.0
+
+#: Seconds for which a shift's message is renewed: a shift that hangs is left to another worker's.
+LANE_MOST = 120.0
 
 #: Seconds after which an idle consumer asks the store for a sign of life, for the health file.
 IDLE_PING = 10.0
@@ -64,10 +70,7 @@ class Consumer(dramatiq.Consumer):
             return self._buffer.popleft()
         runtime = self._runtime
         if runtime.stopping.is_set():
-            threading.Event().wait(min(0.1, self._timeout))  # Dramatiq asks until its workers have ended
-            return None
-        if not runtime.may_work():
-            runtime.stopping.wait(self._timeout)
+            time.sleep(min(0.1, self._timeout))  # Dramatiq asks until its workers have ended
             return None
         places = 1 if self._own_lane else runtime.slots.take(self._timeout)
         if not places:
@@ -159,7 +162,8 @@ class Consumer(dramatiq.Consumer):
             logs.trouble("message_undecodable", error)
             self._settle(lambda: self._runtime.leases.bury(self._queue, [Burial(claim.member, claim.token)]))
             return None
-        self._runtime.in_hand.add_message(claim.token, self._queue, claim.member, self._lease)
+        most = LANE_MOST if self._own_lane else None
+        self._runtime.in_hand.add_message(claim.token, self._queue, claim.member, self._lease, most)
         return Delivery(message, claim.member, claim.token, partial(self._message_over, claim.token))
 
     def _rows(self, taken: list[Claimed]) -> list[JobDelivery]:
@@ -201,8 +205,10 @@ class Consumer(dramatiq.Consumer):
         return found
 
     def _claim_rows(self, claims: list[Claim]) -> list[RowClaimed] | None:
-        """Claim, and on an error of the database claim again under the same lease ids, until the short leases end."""
-        deadline = clock.elapsed() + self._runtime.worker.short_lease
+        """Claim, and on an error of the database claim again under the same lease ids: the answer may have been lost
+        after the claim was done. None: nothing of it is ours, or will be."""
+        if not self._runtime.may_work():
+            return None
         pause = 0.05
         while True:
             try:
@@ -212,9 +218,25 @@ class Consumer(dramatiq.Consumer):
                 return None
             except StoreUnavailable as error:
                 logs.trouble("queue_unavailable", error)
-            if clock.elapsed() + pause > deadline or self._runtime.stopping.wait(pause):
+            if self._runtime.stopping.wait(pause):
+                self._give_up(claims)
                 return None
             pause = min(pause * 2, 1.0)
+
+    def _give_up(self, claims: list[Claim]) -> None:
+        """The worker stops, and the store did not say whether these are ours: what is ours goes back, uncounted."""
+        deadline = clock.elapsed() + GIVE_UP_SECONDS
+        while clock.elapsed() < deadline:
+            try:
+                rows = self._runtime.store.read([claim.id for claim in claims])
+            except StoreUnavailable:
+                time.sleep(0.2)
+                continue
+            for claim, row in zip(claims, rows, strict=True):
+                if row is not None and row.lease_id == claim.lease_id:
+                    holding = Holding(row, Policy(row.job_type), f"j:{row.id}", float("inf"))
+                    self._runtime.completion.put(holding, Release(claim.lease_id, row.attempt))
+            return
 
     # --- the ways back
 

@@ -12,6 +12,7 @@ from typing import Any
 from dramatiq import Message, MessageProxy
 
 from middleware.holding import Holding
+from store import clock
 
 
 class Delivery(MessageProxy):
@@ -21,6 +22,7 @@ class Delivery(MessageProxy):
         super().__init__(message)
         self.member = member
         self.token = token
+        self.taken = clock.elapsed()
         self._over: Callable[[], None] | None = over
 
     def end(self) -> None:
@@ -42,10 +44,10 @@ class JobDelivery(MessageProxy):
     """
 
     args: tuple[Any, ...] = ()
-    message_timestamp = 0
 
     def __init__(self, holding: Holding, queue: str, over: Callable[[], None]) -> None:
         self.holding = holding
+        self.taken = holding.claimed
         self.queue_name = queue
         self.actor_name = holding.job.job_type
         self.message_id = holding.job.id
@@ -67,8 +69,15 @@ class JobDelivery(MessageProxy):
         self.end()
 
     @cached_property
+    def message_timestamp(self) -> int:  # type: ignore[override]
+        """When the run had become due, in ms since 1970: what third-party middleware measures latency from."""
+        return clock.micros(self.holding.job.due_at or self.holding.job.updated_at) // 1000
+
+    @cached_property
     def _message(self) -> Message[object]:  # type: ignore[override]
-        return Message(self.queue_name, self.actor_name, (), self.kwargs, self.options, self.message_id, 0)
+        return Message(
+            self.queue_name, self.actor_name, (), self.kwargs, self.options, self.message_id, self.message_timestamp
+        )
 
 
 class Lane:
@@ -103,15 +112,15 @@ class Lane:
 
     def take_out(self, wanted: Callable[[Any], bool]) -> list[Any]:
         """Items that wait and are ``wanted``, taken out; the others keep their order. Workers may go on meanwhile."""
-        waiting = []
-        with suppress(Empty):
-            while True:
-                waiting.append(self._items.get_nowait())
-        out = []
-        for item in waiting:
-            if wanted(item):
-                out.append(item)
-            else:
+        out, back = [], []
+        try:
+            with suppress(Empty):
+                while True:
+                    back.append(self._items.get_nowait())
+                    if wanted(back[-1]):
+                        out.append(back.pop())
+        finally:
+            for item in back:
                 self._items.put(item)
         return out
 

@@ -21,6 +21,8 @@ _LIBRARIES: Final = tuple(
     path for name in ("purelib", "platlib", "stdlib", "platstdlib") if (path := sysconfig.get_paths().get(name))
 )
 
+_ROOMS: Final = frozenset({"store", "middleware", "scheduler", "actors", "ops"})
+
 #: A message of ours is cut to this many characters.
 MAX_MESSAGE = 500
 
@@ -51,7 +53,12 @@ def code_of(error: BaseException) -> str:
 
 def message_of(error: BaseException) -> str | None:
     """The text, only of errors that this project words."""
-    return _clean(str(error)[:MAX_MESSAGE]) if isinstance(error, DramaturgError) else None
+    return _clean(str(error)[:MAX_MESSAGE]) if _is_ours(error) else None
+
+
+def _is_ours(error: BaseException) -> bool:
+    """Whether this project words its text: a developer's own subclass of our errors may say anything."""
+    return isinstance(error, DramaturgError) and type(error).__module__.split(".", 1)[0] in _ROOMS
 
 
 def place_of(trace: TracebackType | None) -> str | None:

@@ -22,7 +22,6 @@ from middleware.holding import Holding
 from middleware.interrupts import Cancelled, LeaseLost, Stopped
 from middleware.run import Run
 from middleware.runtime import Runtime
-from store import clock
 from store.events import Event, Failure, Finish, GiveBack, Kind, Release
 
 #: A handler, made synchronous.
@@ -57,6 +56,7 @@ class Fence(Middleware):
     def before_process_message(self, broker: dramatiq.Broker, message: dramatiq.MessageProxy) -> None:
         """Let a run begin only under a lease that still stands."""
         if not isinstance(message, JobDelivery):
+            self._runtime.run_began()
             return
         holding = message.holding
         if self._runtime.stopping.is_set():
@@ -66,6 +66,7 @@ class Fence(Middleware):
             self._runtime.completion.drop(holding)
             raise SkipMessage
         _current.holding = holding
+        self._runtime.run_began()
         holding.begin()
         logs.job_started(holding.job)
 
@@ -78,12 +79,11 @@ class Fence(Middleware):
         exception: BaseException | None = None,
     ) -> None:
         """A row whose handler was never reached is given back."""
+        self._runtime.run_ended()
         if isinstance(message, JobDelivery):
             _current.holding = None
             holding = message.holding
             holding.leave()
-            if holding.started is not None:
-                self._runtime.slots.learn(clock.elapsed() - holding.started)
             if not holding.ended:
                 back = GiveBack(holding.lease_id, holding.job.attempt, SKIPPED_DELAY, "skipped")
                 self._runtime.completion.put(holding, back)
@@ -123,8 +123,10 @@ def _attempt(holding: Holding, payload_type: type[BaseModel], handler: Handler, 
         except (ValidationError, ValueError):
             # A newer schema than this worker's, or a row that somebody wrote by hand: it waits, it is not lost.
             return plain_finish(holding, Kind.RETRY, failure=Failure("PayloadInvalid", "payload_invalid"))
-        outcome = handler(payload, Run(holding, runtime))
-        holding.leave()
+        try:
+            outcome = handler(payload, Run(holding, runtime))
+        finally:
+            holding.leave()
         return finish_of(holding, outcome, runtime.settings.max_json_bytes)
     except BaseException as error:  # noqa: BLE001 - whatever ends a run becomes an event for its row, here alone
         holding.leave()

@@ -67,7 +67,7 @@ class Holding:
 
     def interrupt(self, why: type[Cancelled] | type[LeaseLost] | type[Stopped]) -> None:
         """Raise ``why`` in the handler's thread, once."""
-        with self._gate:
+        with self._gate:  # held while it is raised, so that ``leave`` can take it back
             if self.thread is not None and not self._interrupted:
                 self._interrupted = True
                 raise_thread_exception(self.thread, why)  # type: ignore[no-untyped-call]
@@ -99,6 +99,7 @@ class _Kept(NamedTuple):
     member: str
     seconds: float
     renew_at: float
+    until: float
 
 
 class InHand:
@@ -134,10 +135,12 @@ class InHand:
         with self._lock:
             return self._empty.wait_for(lambda: not self._rows, timeout)
 
-    def add_message(self, token: str, queue: str, member: str, seconds: float) -> None:
-        """An ordinary message that was just claimed for so many seconds."""
+    def add_message(self, token: str, queue: str, member: str, seconds: float, most: float | None = None) -> None:
+        """An ordinary message that was just claimed for so many seconds; renewed for ``most`` seconds, or for ever."""
+        moment = clock.elapsed()
+        until = float("inf") if most is None else moment + most
         with self._lock:
-            self._messages[token] = _Kept(queue, member, seconds, clock.elapsed() + seconds / 4)
+            self._messages[token] = _Kept(queue, member, seconds, moment + seconds / 4, until)
 
     def drop_message(self, token: str) -> None:
         """An ordinary message that is over."""
@@ -150,7 +153,7 @@ class InHand:
         due = []
         with self._lock:
             for token, kept in self._messages.items():
-                if kept.renew_at <= moment:
+                if kept.renew_at <= moment < kept.until:
                     self._messages[token] = kept._replace(renew_at=moment + kept.seconds / 4)
                     due.append((kept.queue, kept.member, token, kept.seconds))
         return due

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import fields
 from datetime import datetime, timedelta
 from typing import Any, Generic, ParamSpec, TypeVar, cast
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import dramatiq
 from dramatiq.asyncio import async_to_sync
@@ -215,6 +216,7 @@ def declare(
             raise UsageError(f"@job({job_type!r}, periodic=...) wants a payload with a field `tick` and defaults: Tick")
     policy = Policy(job_type, **options)
     check_queue(policy.queue)
+    _check_plain(policy)
     declared: dict[str, Any] = {"job": policy, "time_limit": float("inf"), "throws": (JobFailed,)}
     if isinstance(periodic, CronSpec):
         declared["periodic"] = periodic
@@ -231,6 +233,16 @@ def declare(
     actor.payload_type, actor.policy, actor.key = payload, policy, key
     actor.handler = async_to_sync(function) if inspect.iscoroutinefunction(function) else function
     return actor
+
+
+def _check_plain(policy: Policy) -> None:
+    for name in ("interrupt", "keep_finished"):
+        if not isinstance(getattr(policy, name), bool):
+            raise UsageError(f"{name} of @job({policy.job_type!r}) must be True or False")
+    try:
+        ZoneInfo(policy.zone)
+    except (ZoneInfoNotFoundError, OSError, TypeError, ValueError):
+        raise UsageError(f"zone of @job({policy.job_type!r}) is no time zone: write it like Europe/Berlin") from None
 
 
 def _check_template(job_type: str, payload: type[Payload], key: str | None) -> None:

@@ -97,10 +97,10 @@ def schedule_unusable(schedule: str, error: Exception) -> None:
 
 
 def trouble(event: str, error: BaseException) -> None:
-    """``valkey_error`` or ``queue_unavailable``: at most once a minute each, with a count of those in between."""
-    count = _THROTTLE.due(event)
+    """``valkey_error``, ``queue_unavailable`` ...: once a minute for each code, with a count of those in between."""
+    failure = describe(error)
+    count = _THROTTLE.due(f"{event} {failure.code}")
     if count:
-        failure = describe(error)
         log.error(event, error=failure.kind, code=failure.code, message=failure.message, count=count)
 
 

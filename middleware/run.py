@@ -116,6 +116,8 @@ class Run:
             raise UsageError("progress is a whole number of percent from 0 to 100")
         if message is not None and len(message) > MAX_MESSAGE:
             raise UsageError(f"a progress message has at most {MAX_MESSAGE} characters")
+        if message is not None and not message.isprintable():
+            raise UsageError("a progress message is one line of printable characters")
         self.check()
         if percent >= self._holding.progress_seen:
             self._holding.progress_seen = percent

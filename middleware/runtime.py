@@ -43,7 +43,10 @@ class Runtime:
         self.in_hand = InHand()
         self.policies: dict[str, Policy] = {}  # of the types that this process knows
         self.subjects: list[Subject] = []  # who has tables of their own in the store
-        self._published = self._checked = False
+        self._checked = False
+        self._published: set[str] = set()
+        self._running: dict[int, float] = {}  # by thread: since when, on clock.elapsed
+        self._checking = threading.Lock()
         self._engine: SharedValkey | None = None
         self._lock = threading.Lock()
 
@@ -113,12 +116,15 @@ class Runtime:
         """A worker begins in this process, perhaps after another one that has ended."""
         self.stopping.clear()
         self.slots.open()
+        self.in_hand = InHand()
         self.__dict__.pop("completion", None)
-        self._published = self._checked = False
+        self._checked = False
+        self._published = set()
+        self._running.clear()
 
     def may_work(self) -> bool:
         """Whether the store's schema is one that this program may work with; asked until the store has answered."""
-        with self._lock:
+        with self._checking:
             if not self._checked:
                 try:
                     self.store.check_schema(self.subjects)
@@ -130,17 +136,36 @@ class Runtime:
             return self._checked
 
     def publish(self) -> None:
-        """Publish the policies of this process' types; what is there and equal is left alone."""
-        if self._published or not self.may_work():
+        """Publish the policies of this process' types: once each, and again where they have gone from the store. What
+        another version of this program has published since is left alone. Raises StoreUnavailable."""
+        if not self.may_work():
             return
-        try:
-            there = {document.key: document.body for document in self.store.list("policy")}
-            for policy in list(self.policies.values()):
-                if there.get(policy.job_type) != policy.document():
-                    self.store.put(Document("policy", policy.job_type, ANY_VERSION, policy.document()))
-            self._published = True
-        except StoreUnavailable as error:
-            logs.trouble("queue_unavailable", error)
+        there = {document.key: document.body for document in self.store.list("policy")}
+        for policy in list(self.policies.values()):
+            body = policy.document()
+            fresh = policy.job_type not in self._published and there.get(policy.job_type) != body
+            if fresh or policy.job_type not in there:
+                self.store.put(Document("policy", policy.job_type, ANY_VERSION, body))
+            self._published.add(policy.job_type)
+
+    @property
+    def published(self) -> bool:
+        """Whether all types that this process knows were published."""
+        return self._published >= self.policies.keys()
+
+    def run_began(self) -> None:
+        """This thread begins to work on a delivery."""
+        self._running[threading.get_ident()] = clock.elapsed()
+
+    def run_ended(self) -> None:
+        """This thread is done with it; how long it took says how much to take in hand."""
+        began = self._running.pop(threading.get_ident(), None)
+        if began is not None:
+            self.slots.learn(clock.elapsed() - began)
+
+    def running_longer_than(self, seconds: float, moment: float) -> int:
+        """Threads that have been at one delivery for longer than that."""
+        return sum(1 for began in list(self._running.values()) if moment - began > seconds)
 
     def close(self) -> None:
         """Let go of everything."""

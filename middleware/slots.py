@@ -38,9 +38,7 @@ class Slots:
         if mean is None:
             return self.concurrency
         free = max(0, self.concurrency - self.stuck)
-        ahead = LOOK_AHEAD_MOST if mean <= 0 else int(free * LOOK_AHEAD_SECONDS / mean)
-        if not free:
-            ahead = 0
+        ahead = int(free * LOOK_AHEAD_SECONDS / max(mean, 1e-9))
         return self.concurrency + min(ahead, LOOK_AHEAD_MOST)
 
     def take(self, timeout: float) -> int:

@@ -13,7 +13,7 @@ from dramatiq.middleware import Middleware
 from dramatiq.worker import ConsumerThread, WorkerThread
 
 from middleware import logs
-from middleware.delivery import JobDelivery, Lane
+from middleware.delivery import Delivery, JobDelivery, Lane
 from middleware.heartbeat import Heartbeat
 from middleware.interrupts import Stopped
 from store import clock
@@ -44,15 +44,15 @@ class WorkerLife(Middleware):
     def before_worker_boot(self, broker: Broker, worker: dramatiq.Worker) -> None:  # type: ignore[override]
         """Refuse a schema that we can't work with; a store that is away is waited for."""
         runtime = broker.runtime
+        runtime.boot()
         try:
             runtime.store.check_schema(runtime.subjects)
+            runtime.publish()  # before the first claim: a type that nobody published does not run
         except Refused as error:
             logs.log.critical("refused_to_start", code=error.code, message=str(error))
             raise SystemExit(1) from None
         except StoreUnavailable as error:
             logs.trouble("queue_unavailable", error)
-        runtime.boot()
-        runtime.publish()  # before the first claim: a type that nobody published does not run
         worker.worker_threads = runtime.worker.concurrency
         worker.work_queue = cast(Any, Lane())
         worker.worker_timeout = min(worker.worker_timeout, 1000)
@@ -91,9 +91,12 @@ class WorkerLife(Middleware):
 
     def _interrupt(self, broker: Broker) -> None:
         runtime = broker.runtime
-        if not runtime.in_hand.wait_empty(runtime.worker.shutdown_wait_seconds):
+        deadline = clock.elapsed() + runtime.worker.shutdown_wait_seconds + FLUSH_SECONDS
+        wait = runtime.worker.shutdown_wait_seconds
+        while not runtime.in_hand.wait_empty(wait) and clock.elapsed() < deadline:
             for holding in runtime.in_hand.rows():
-                holding.interrupt(Stopped)
+                holding.interrupt(Stopped)  # once each, those included that began as we came by
+            wait = 1.0
 
     def after_worker_shutdown(self, broker: Broker, worker: dramatiq.Worker) -> None:  # type: ignore[override]
         """The last finishes become durable; only then do the leases stop being renewed."""
@@ -110,12 +113,11 @@ def _give_back(worker: dramatiq.Worker, lane: Lane, wanted: Callable[[Any], bool
 
 
 def _give_back_waiting(worker: dramatiq.Worker) -> None:
-    """Rows that were claimed to start soon and did not, since long jobs came before them: others may run them."""
+    """What was claimed to start soon and did not, since long jobs came before it: others may run it."""
     moment = clock.elapsed()
 
     def waited(item: Any) -> bool:
-        message = item.message
-        return isinstance(message, JobDelivery) and moment - message.holding.claimed > WAITING_MOST
+        return isinstance(item.message, (Delivery, JobDelivery)) and moment - item.message.taken > WAITING_MOST
 
     _give_back(worker, cast(Lane, worker.work_queue), waited)
 

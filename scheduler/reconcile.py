@@ -8,10 +8,10 @@ now and then, and all of these calls are one message, so there is always one and
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from typing import Final
 
 import dramatiq
-from dramatiq.middleware import Interrupt
 
 from middleware import logs
 from middleware.broker import SCHEDULER_ACTOR, SCHEDULER_QUEUE, Broker
@@ -20,7 +20,7 @@ from scheduler.recurring import Recurring
 from scheduler.ticks import cron
 from store import clock
 from store.contract import Due, Signal, Term
-from store.errors import DramaturgError, StoreUnavailable, ValkeyUnavailable
+from store.errors import Refused, StoreUnavailable, ValkeyUnavailable
 from store.identity import new_lease_id
 from store.operations import reclaim
 from store.valkey.entries import Offer, Offered
@@ -77,6 +77,7 @@ class Shift:
         self._term_at = self._reclaim_at = 0.0
         self._grace_until = 0.0
         self._breath = BREATH
+        self._swept: str | None = None  # how far the last sweep for lost leases came
         self._cursors: dict[str, Due] = {}  # of each queue, how far it was offered
         lease = self._runtime.worker.lease_seconds
         self._term = min(TERM_MOST, lease)
@@ -90,6 +91,7 @@ class Shift:
             while not self._over():
                 try:
                     if not self._lead().held:
+                        self._runtime.health.forget("scheduler")
                         self._runtime.stopping.wait(LOOK_EVERY * (1 + random.random()))
                         continue
                     signal = signal or self._runtime.store.changes()
@@ -99,9 +101,8 @@ class Shift:
                     # What lapsed while the store was away is not what dead workers left: they get time to renew.
                     self._grace_until = clock.elapsed() + self._runtime.worker.renew_every
                     self._runtime.stopping.wait(LOOK_EVERY)
-        except Interrupt:
-            raise
         finally:
+            self._runtime.health.forget("scheduler")
             if signal is not None:
                 signal.close()
             self._resign()
@@ -129,23 +130,29 @@ class Shift:
         """Look, wait, look again, until the term must be prolonged."""
         while not self._over() and clock.elapsed() < self._term_at:
             looked_at = clock.elapsed()
-            try:
-                new = self._dispatch()
-                self._breath = BREATH if new else min(self._breath * 2, BREATH_MOST)
-                self._runtime.health.sign("scheduler")
-            except ValkeyUnavailable as error:
-                logs.trouble("valkey_error", error)
-                self._runtime.revive_valkey()
-            self._recurring.fire()
-            self._reclaim()
+            self._guarded("dispatch_failed", self._dispatch)
+            self._guarded("recurring_failed", self._recurring.fire)
+            self._guarded("reclaim_failed", self._reclaim)
             signal.wait(min(LOOK_EVERY, max(0.0, self._term_at - clock.elapsed())))
             if clock.elapsed() - looked_at > BREATH_MOST:
                 self._breath = BREATH  # it has been quiet
             self._runtime.stopping.wait(max(0.0, self._breath - (clock.elapsed() - looked_at)))
 
-    def _dispatch(self) -> int:
+    def _guarded(self, trouble: str, step: Callable[[], object]) -> None:
+        """One step; what goes wrong in it is told and keeps no other step from being done. Raises StoreUnavailable."""
+        try:
+            step()
+        except StoreUnavailable:
+            raise
+        except ValkeyUnavailable as error:
+            logs.trouble("valkey_error", error)
+            self._runtime.revive_valkey()
+        except Exception as error:  # noqa: BLE001 - the same error in one step would keep the others from ever being done
+            logs.trouble(trouble, error)
+
+    def _dispatch(self) -> None:
         """Offer what is due: the first page of each queue always, so that urgent rows never wait behind a full ready
-        set, then further pages while it has room, on from where the last look stopped. Answers how many were new."""
+        set, then further pages while it has room, on from where the last look stopped."""
         new = 0
         after: dict[str, Due] | None = None
         for _ in range(PAGES_MOST):
@@ -170,7 +177,8 @@ class Shift:
             if not onward or self._over():
                 break
             after = onward
-        return new
+        self._breath = BREATH if new else min(self._breath * 2, BREATH_MOST)
+        self._runtime.health.sign("scheduler")
 
     def _offer(self, queue: str, page: list[Due], *, force: bool) -> Offered:
         offers = [Offer(f"j:{row.id}", job_score(row.priority, clock.micros(row.run_at) // 1000)) for row in page]
@@ -181,13 +189,10 @@ class Shift:
         if moment < self._reclaim_at or moment < self._grace_until:
             return
         self._reclaim_at = moment + self._reclaim_every
-        try:
-            taken = reclaim(self._runtime.store, limit=RECLAIM_MOST)
-        except StoreUnavailable:
-            raise
-        except DramaturgError as error:
-            logs.trouble("reclaim_failed", error)
-            return
-        for settled in taken:
+        swept = reclaim(self._runtime.store, limit=RECLAIM_MOST, after_id=self._swept)
+        self._swept = swept.last_id
+        for row in swept.refused:
+            logs.job_unsettled(row, Refused("the database refuses to take the row back"))
+        for settled in swept.taken:
             if settled.job is not None and settled.decision is not None:
                 logs.job_reclaimed(settled.job, settled.decision.state)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from datetime import datetime
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+from zoneinfo import ZoneInfo
 
 from middleware import logs
 from middleware.runtime import Runtime
 from scheduler.ticks import Cron, missed, next_tick, parse
 from store import clock, payloads
 from store.contract import Document
-from store.errors import DramaturgError, StoreUnavailable, UsageError
+from store.errors import StoreUnavailable, UsageError
 from store.events import Wake
 from store.identity import DEFAULT_DOMAIN, job_id
 from store.job import Job, State
@@ -52,21 +52,21 @@ class Recurring:
                 coming.append(now if more else next_tick(cron, now, zone))
             except StoreUnavailable:
                 raise
-            except DramaturgError as error:
+            except Exception as error:  # noqa: BLE001 - one schedule's trouble, whatever it is, is not the others'
                 self._tell(policy.job_type, error)
         self._look_at = min(coming, default=None)
 
     def _read(self) -> list[tuple[Policy, Cron, ZoneInfo]]:
         found = []
         for document in self._runtime.store.list("policy"):
-            if document.body.get("periodic") is None:
-                continue
-            policy = read_policy(document)
             try:
+                if document.body.get("periodic") is None:
+                    continue
+                policy = read_policy(document)
                 if policy is None or policy.periodic is None:
                     raise UsageError("its policy can't be read")
                 found.append((policy, parse(policy.periodic), ZoneInfo(policy.zone)))
-            except (UsageError, ZoneInfoNotFoundError, ValueError) as error:
+            except Exception as error:  # noqa: BLE001 - whatever a document holds, it leaves the others alone
                 self._tell(document.key, error)
         return found
 
@@ -128,7 +128,7 @@ def _wake(identity: str, policy: Policy, tick: datetime) -> Wake:
 def _last_tick(stored: Document | None) -> datetime | None:
     if stored is None:
         return None
-    value = stored.body.get("last_tick")
+    value = stored.body.get("last_tick") if isinstance(stored.body, dict) else None
     if not isinstance(value, int) or isinstance(value, bool):
         raise UsageError("the stored tick can't be read: delete the document of this schedule to start it anew")
     try:

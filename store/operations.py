@@ -137,11 +137,22 @@ def read_policy(document: Document) -> Policy | None:
         return None
 
 
-def reclaim(store: Store, *, limit: int = 100, now: datetime | None = None) -> list[Settled]:
+class Swept(NamedTuple):
+    """What a sweep for lost leases took back, what the database refused to take back, and where the next one goes on
+    (None: from the start)."""
+
+    taken: list[Settled]
+    refused: list[Job]
+    last_id: str | None
+
+
+def reclaim(store: Store, *, limit: int = 100, after_id: str | None = None, now: datetime | None = None) -> Swept:
     """Take back up to ``limit`` rows whose lease has run out; rows that are renewed meanwhile are left alone."""
-    lapsed = store.find(Filter(states=(State.PROCESSING,), lapsed=True), limit=limit, now=now)
+    lapsed = store.find(
+        Filter(states=(State.PROCESSING,), lapsed=True, after_id=after_id), order="id", limit=limit, now=now
+    )
     if not lapsed:
-        return []
+        return Swept([], [], None)
     known = policies(store)
     changes, decisions = [], []
     for job in lapsed:
@@ -149,19 +160,20 @@ def reclaim(store: Store, *, limit: int = 100, now: datetime | None = None) -> l
         decision = decide(job, Reclaim(job.lease_id or "", random.random()), policy)
         decisions.append(Settled(decision, job))
         changes.append(Change(job.id, job.revision, decision))
+    refused: list[Job] = []
     try:
         written = store.swap(changes, now=now)
     except Refused:
         # One row that the database refuses must not keep the others: they go one by one, and it stays, visibly.
-        written = [_alone(store, change, now) for change in changes]
-    return [item for item, done in zip(decisions, written, strict=True) if done]
-
-
-def _alone(store: Store, change: Change, now: datetime | None) -> bool:
-    try:
-        return store.swap([change], now=now)[0]
-    except Refused:
-        return False
+        written = []
+        for job, change in zip(lapsed, changes, strict=True):
+            try:
+                written += store.swap([change], now=now)
+            except Refused:
+                written.append(False)
+                refused.append(job)
+    taken = [item for item, done in zip(decisions, written, strict=True) if done]
+    return Swept(taken, refused, lapsed[-1].id if len(lapsed) == limit else None)
 
 
 class Applied(NamedTuple):

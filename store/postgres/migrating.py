@@ -9,6 +9,7 @@ from typing import Any, Final
 import psycopg
 
 from store import migrations
+from store.errors import Refused
 from store.migrations import Applied, Migration, Subject
 from store.postgres.connections import NOT_OURS
 from store.postgres.values import rows
@@ -22,6 +23,11 @@ PATIENCE: Final = 3600.0
 
 #: Racing migrators wait for each other here, until the end of the transaction. Nobody else uses this number.
 _ALONE: Final = f"SET LOCAL lock_timeout = '60s'; SELECT pg_advisory_xact_lock(7240317565103285561); {NOT_OURS}"
+
+#: The oldest Postgres that will do, as it counts its versions.
+_OLDEST: Final = 140000
+
+_SERVER: Final = "SELECT current_setting('server_version_num')::int, current_setting('server_encoding')"
 
 #: Only what is missing is made: CREATE ... IF NOT EXISTS wants the right to create even where there is nothing to do.
 _SCHEMA: Final = "SELECT to_regnamespace('dramaturg') IS NOT NULL, to_regclass('dramaturg.migration') IS NOT NULL"
@@ -56,7 +62,9 @@ def applied(connection: Connection) -> list[Applied]:
 
 
 def apply_next(connection: Connection, wanted: Sequence[Migration]) -> bool:
-    """Apply the first migration that is missing, in a transaction; False where none is. Raises SchemaTooNew."""
+    """Apply the first migration that is missing, in a transaction; False where none is. Raises SchemaTooNew, and
+    Refused where the server can't keep what we would make."""
+    _refuse_unfit(connection)
     with connection.transaction():
         connection.execute(_ALONE)
         [(schema, recorded)] = rows(connection, _SCHEMA)
@@ -71,3 +79,14 @@ def apply_next(connection: Connection, wanted: Sequence[Migration]) -> bool:
         connection.execute(following.statements)
         rows(connection, _RECORD, following._asdict())
         return True
+
+
+def _refuse_unfit(connection: Connection) -> None:
+    [(version, encoding)] = rows(connection, _SERVER)
+    if version < _OLDEST:
+        raise Refused(f"the server is Postgres {version // 10000}, and 14 is the oldest that will do: upgrade it")
+    if encoding != "UTF8":
+        raise Refused(
+            "the database does not keep its texts as UTF8: make one that does "
+            "(CREATE DATABASE ... ENCODING 'UTF8' TEMPLATE template0)"
+        )

@@ -124,7 +124,7 @@ ANY = settings(
 
 
 @ANY
-@given(CROWDS, st.lists(rows.rolled(asked_of), min_size=1, max_size=15))
+@given(CROWDS, st.lists(rows.rolled(asked_of), min_size=1, max_size=30))
 def test_find_and_tally_answer_what_the_filter_says(
     store: Store, adapter: Adapter, jobs: list[Job], filters: list[Filter]
 ) -> None:
@@ -190,6 +190,16 @@ def test_every_row_is_found_where_nothing_is_asked(store: Store) -> None:
 
     assert len(store.find(Filter(), now=NOW)) == 5
     assert len(store.find(Filter(), limit=3, now=NOW)) == 3
+
+
+@pytest.mark.parametrize("field", ["created_before", "run_before", "finished_before"])
+def test_before_a_moment_does_not_mean_at_it(store: Store, adapter: Adapter, field: str) -> None:
+    adapter.plant(store, [row("failed", created_at=NOW, run_at=NOW, finished_at=NOW)])
+    at: dict[str, Any] = {field: NOW}
+    after: dict[str, Any] = {field: later(0.000001)}
+
+    assert store.find(Filter(**at)) == []
+    assert len(store.find(Filter(**after))) == 1
 
 
 @pytest.mark.parametrize("lapsed", [True, False])

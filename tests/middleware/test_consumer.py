@@ -104,6 +104,21 @@ def test_a_claim_is_repeated_under_the_same_lease_while_the_store_is_away(broker
     hands.nothing_left()
 
 
+def test_a_claim_that_is_in_doubt_at_a_stop_is_not_counted_against_the_job(broker: Broker) -> None:
+    id_ = job(broker, lambda payload, run: None).send().id
+    store = unsteady(broker)
+    hands = Hands(broker)
+    store.deaf.add("claim")  # the claim is committed, its answer is lost
+    stop = threading.Timer(0.1, broker.runtime.stopping.set)
+    stop.start()
+    assert next(hands.consumer) is None
+    stop.join()
+    store.deaf.clear()
+    row = hands.row(id_)
+    assert row is not None
+    assert row.state == "queued" or row.stopping, "its lease will run out and count as the loss of a worker"
+
+
 def test_a_job_of_a_type_unknown_here_is_given_back_uncounted_and_takes_no_slot(broker: Broker) -> None:
     actor = job(broker, lambda payload, run: None, "test.unknown")
     id_ = actor.send().id
@@ -384,6 +399,9 @@ def test_what_one_worker_could_not_write_is_not_held_for_ever_by_the_next(
     from middleware import worker as worker_module
 
     monkeypatch.setattr(worker_module, "FLUSH_SECONDS", 0.2)
+    broker.runtime.worker = WorkerSettings.model_validate(
+        {"WORKER_CONCURRENCY": 1, "JOBS_LEASE_SECONDS": 5, "JOBS_SHUTDOWN_WAIT_FOR_LEASES_SEC": 0.5}
+    )
     store = unsteady(broker)
     begun = threading.Event()
 

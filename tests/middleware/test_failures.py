@@ -16,7 +16,7 @@ SECRET = "postgresql://user:hunter2@db/x <img src=x onerror=alert(1)> \x00" + "x
 def raised(error: BaseException) -> BaseException:
     try:
         raise error
-    except BaseException as caught:  # noqa: BLE001
+    except BaseException as caught:
         return caught
 
 

@@ -475,7 +475,7 @@ def test_a_run_whose_row_was_taken_over_changes_nothing_any_more(broker: Broker)
         store = broker.runtime.store
         from datetime import timedelta
 
-        assert len(reclaim(store, now=store.ping() + timedelta(hours=1))) == 1
+        assert len(reclaim(store, now=store.ping() + timedelta(hours=1)).taken) == 1
         return Done({"mine": True})
 
     id_ = job(broker, handler).send().id
@@ -556,7 +556,7 @@ def test_a_transaction_under_a_lost_lease_writes_nothing(broker: Broker) -> None
 
     def handler(payload: Payload, run: Run) -> None:
         store = broker.runtime.store
-        assert len(reclaim(store, now=store.ping() + timedelta(hours=1))) == 1
+        assert len(reclaim(store, now=store.ping() + timedelta(hours=1)).taken) == 1
         with run.transaction() as tx:
             tx.execute("CREATE TABLE effects (n INTEGER)")
 

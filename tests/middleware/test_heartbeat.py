@@ -13,6 +13,7 @@ from typing import Any
 import dramatiq
 import pytest
 
+from middleware import logs
 from middleware.broker import SCHEDULER_QUEUE, Broker
 from middleware.build import build_broker
 from middleware.consumer import LANE_LEASE
@@ -107,7 +108,7 @@ def test_a_lost_lease_is_told_and_valkey_is_free_for_the_next(broker: Broker) ->
 
     _, [message] = taken(broker)
     store, holding = broker.runtime.store, message.holding
-    assert len(reclaim(store, now=store.ping() + timedelta(hours=1))) == 1
+    assert len(reclaim(store, now=store.ping() + timedelta(hours=1)).taken) == 1
     holding.begin()
     Heartbeat(broker).beat(time.monotonic() + 1.5)
     holding.leave()
@@ -132,21 +133,13 @@ def test_a_store_that_is_away_takes_no_lease_and_no_progress_from_anybody(broker
     hands.consumer.requeue([message])
 
 
-def test_odd_progress_of_one_run_keeps_no_lease_of_a_neighbour_from_being_renewed(broker: Broker) -> None:
-    hands, [odd, neighbour] = taken(broker, 2)
-    heartbeat = Heartbeat(broker)
-    before = leased_until(broker, neighbour.holding.job.id)
-    time.sleep(0.02)
-    try:
-        Run(odd.holding, broker.runtime).progress(10, "caf\udce9")  # a path that is no UTF-8, as Python spells it
-    except Exception:
-        pytest.skip("refused where it is reported: as good")
-    try:
-        heartbeat.beat(time.monotonic() + 2)
-    except Exception as error:
-        pytest.fail(f"the whole beat fails with {type(error).__name__}: no lease of this process is renewed")
-    assert leased_until(broker, neighbour.holding.job.id) > before
-    hands.consumer.requeue([odd, neighbour])
+def test_odd_progress_is_refused_where_it_is_reported(broker: Broker) -> None:
+    hands, [odd] = taken(broker, 1)
+    for message in ("caf\udce9", "a\x00b", "two\nlines", "x" * 501):  # a path that is no UTF-8, as Python spells it
+        with pytest.raises(UsageError):
+            Run(odd.holding, broker.runtime).progress(10, message)
+    assert odd.holding.progress is None
+    hands.consumer.requeue([odd])
 
 
 def test_a_row_that_refuses_to_be_renewed_keeps_no_neighbour_from_it(broker: Broker, tmp_path: Path) -> None:
@@ -274,3 +267,17 @@ def test_a_beat_that_fails_is_told_and_the_next_one_is_made(broker: Broker, monk
     heartbeat.start()
     eventually(lambda: len(beats) >= 3, 10)
     heartbeat.stop(5)
+
+
+def test_a_failure_of_another_kind_is_told_though_one_was_told_just_now(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[str] = []
+
+    class Log:
+        def error(self, event: str, **fields: Any) -> None:
+            told.append(fields["code"])
+
+    monkeypatch.setattr(logs, "log", Log())
+    monkeypatch.setattr(logs, "_THROTTLE", logs.Throttle())
+    for error in (TypeError(), TypeError(), KeyError()):
+        logs.trouble("heartbeat_failed", error)
+    assert told == ["TypeError", "KeyError"]

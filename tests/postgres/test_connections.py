@@ -205,6 +205,25 @@ def test_no_more_connections_are_made_than_allowed(url: str, connect: Connect) -
     assert eventually(lambda: one(stranger, SESSIONS) == 0)
 
 
+@pytest.mark.parametrize("limit", ["LIFETIME", "IDLE"])
+def test_connections_do_not_grow_old(
+    store: PostgresStore, connect: Connect, monkeypatch: pytest.MonkeyPatch, limit: str
+) -> None:
+    stranger = connect()
+    with store.transaction(), store.transaction():
+        pass
+    before = backend(store)
+    assert backend(store) == before
+
+    monkeypatch.setattr(connections, limit, 0.0)
+    after = [backend(store), backend(store)]
+
+    assert one(stranger, SESSIONS) == 1
+    if limit == "LIFETIME":
+        assert before not in after
+        assert after[0] != after[1]
+
+
 def test_no_session_is_left_in_a_transaction(store: PostgresStore, connect: Connect) -> None:
     stranger = connect()
     store.wake([wake(str(n)) for n in range(3)])

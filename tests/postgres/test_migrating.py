@@ -11,7 +11,7 @@ from psycopg import sql
 
 from store.contract import Store
 from store.engines.postgres import ADMIN, Postgres
-from store.errors import Refused, StoreUnavailable, UsageError
+from store.errors import Refused, StoreUnavailable
 from store.job import COLUMNS
 from store.postgres import migrating
 from store.postgres.store import PostgresStore
@@ -54,7 +54,7 @@ def test_a_user_who_may_not_create_finds_nothing_to_do_where_all_is_done(
     stranger: str, postgres_url: str, admin: psycopg.Connection
 ) -> None:
     PostgresStore(postgres_url).migrate()
-    role = sql.Identifier(psycopg.conninfo.conninfo_to_dict(stranger)["user"])
+    role = sql.Identifier(str(psycopg.conninfo.conninfo_to_dict(stranger)["user"]))
     with psycopg.connect(postgres_url, autocommit=True) as owner:
         for grant in (
             "USAGE ON SCHEMA dramaturg",
@@ -83,7 +83,7 @@ def test_a_database_that_keeps_no_utf8_is_refused(postgres_server: Postgres, adm
         )
     )
     try:
-        with pytest.raises(UsageError, match="UTF8"):
+        with pytest.raises(Refused, match="UTF8"):
             PostgresStore(postgres_server.url_of(name)).migrate()
         with pytest.raises(Refused, match="dramaturg migrate"):
             PostgresStore(postgres_server.url_of(name)).check_schema()

@@ -1,17 +1,5 @@
 -- Types, tables, indexes and the one predicate of what may run. What writes them stands in 002 and 003.
 
-DO $$
-BEGIN
-  IF current_setting('server_version_num')::integer < 140000 THEN
-    RAISE EXCEPTION USING ERRCODE = 'DG001', MESSAGE = 'Postgres 14 is the oldest that will do: upgrade the server';
-  END IF;
-  IF current_setting('server_encoding') <> 'UTF8' THEN
-    RAISE EXCEPTION USING ERRCODE = 'DG001',
-      MESSAGE = 'the database must keep its texts as UTF8: make one with CREATE DATABASE ... ENCODING ''UTF8''';
-  END IF;
-END
-$$;
-
 -- Rules for a text stand in a domain: those are checked when a value comes in, a table's CHECKs on every update of the
 -- row. Collation "C" orders as every other store does, and compares fastest. The blanks are those that Python knows.
 CREATE DOMAIN dramaturg.lane_name AS text COLLATE "C" CONSTRAINT lane_name CHECK (

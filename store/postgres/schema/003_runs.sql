@@ -1,6 +1,7 @@
 -- What workers do many times a second, as functions: a session plans them once, where a statement of this size takes
--- 0.4 to 0.6 ms to plan each time, and prepared statements don't get through every pooler. Claim of fifty rows, server's
--- time a row: 24 us against 35; swap: 33 against 43; of four rows: 25 against 55.
+-- 0.4 to 1 ms to plan each time, and prepared statements don't get through every pooler. What a claim of fifty rows costs
+-- the server, a row: 25 us against 40 as a plain statement; a swap: 34 against 62; of four rows: 133 against 233, and 127
+-- against 369.
 --
 -- Each finds its rows one by one by their ids (LATERAL with a row lock is never flattened), in the order of the ids,
 -- passing by those that another transaction has locked. Written as a plain join, the planner once chose to read every
@@ -13,6 +14,9 @@
 -- lane (a queue, type and priority that has queued rows), then its first rows up to now. So rows that are not due cost
 -- nothing, nor do those of a paused queue or of a type that nobody published; only those of a domain that is paused by
 -- itself are passed one by one.
+-- At 200,000 rows, 1,000 of them due in three queues: 1.2 ms for 300 answers, and no more when 100,000 others become due;
+-- of a paused domain those cost 125 ms, and 44 once vacuum has been there. As a plain statement it took 6 ms, since the
+-- planner chose to read and sort all that is due in a lane; that is why bitmap scans are off here.
 CREATE FUNCTION dramaturg.due_rows(after json, most integer, moment timestamptz DEFAULT NULL)
 RETURNS TABLE (id uuid, queue text, priority smallint, run_at timestamptz)
 LANGUAGE plpgsql STABLE
