@@ -24,6 +24,7 @@ from middleware.run import Run
 from middleware.settings import WorkerSettings
 from scheduler.reconcile import declare_shift
 from store.engines.valkey import Valkey
+from store.errors import UsageError
 from store.events import Cancel
 from store.filters import Filter
 from store.operations import apply, reclaim
@@ -110,7 +111,9 @@ def test_a_lost_lease_is_told_and_valkey_is_free_for_the_next(broker: Broker) ->
     store, holding = broker.runtime.store, message.holding
     assert len(reclaim(store, now=store.ping() + timedelta(hours=1)).taken) == 1
     holding.begin()
-    Heartbeat(broker).beat(time.monotonic() + 1.5)
+    heartbeat = Heartbeat(broker)
+    heartbeat.beat(time.monotonic() + 1.5)
+    heartbeat.beat_in_valkey(time.monotonic() + 1.5)
     holding.leave()
     with pytest.raises(LeaseLost):
         Run(holding, broker.runtime).check()
