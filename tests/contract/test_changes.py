@@ -101,6 +101,16 @@ def test_reading_signals_nothing(store: Store, signal: Signal) -> None:
     assert not signal.wait(0.1)
 
 
+def test_a_wake_can_be_left_unsignalled_for_who_rings_another_bell(
+    store: Store, adapter: Adapter, signal: Signal
+) -> None:
+    store.wake([wake()], now=NOW, notify=False)
+
+    # Where any commit is a signal, it can't be left out: harmless, for whoever hears it only looks.
+    assert signal.wait(0.2) == ("quiet_wakes" in adapter.gaps)
+    assert store.read([wake().id]) != [None]
+
+
 def test_every_signal_hears_of_a_change(store: Store, other: Store, signal: Signal) -> None:
     second = other.changes()
     try:

@@ -75,11 +75,19 @@ def test_a_moment_is_kept_to_the_microsecond_whatever_its_zone(store: Store) -> 
 
 
 def test_a_wake_for_no_time_is_parked(store: Store) -> None:
-    [parked, beyond] = store.wake([wake("p", run_at=PARKED, delay=5), wake("b", delay=1e12)], now=NOW)
+    [woken] = store.wake([wake(run_at=PARKED, delay=5)], now=NOW)
 
-    for woken in (parked, beyond):
-        assert (woken.run_at, woken.due) == (PARKED, False)
-        assert read(store, woken.id).run_at == PARKED
+    assert (woken.run_at, woken.due) == (PARKED, False)
+    assert read(store, woken.id).run_at == PARKED
+
+
+@pytest.mark.parametrize("seconds", [2.2e11, 2.7e11, 1e12])
+def test_a_wake_beyond_the_calendar_is_parked_and_one_within_it_is_not(store: Store, seconds: float) -> None:
+    [woken] = store.wake([wake(delay=seconds)], now=NOW)
+
+    assert woken.run_at == clock.later(NOW, seconds)
+    assert (woken.run_at == PARKED) == (seconds > 2.6e11)
+    assert read(store, woken.id).run_at == woken.run_at
 
 
 @pytest.mark.parametrize("state", ["queued", "processing"])

@@ -90,6 +90,16 @@ def test_what_is_given_back_counts_for_nothing(way: str, when: str) -> None:
     assert {name: getattr(left, name) for name in FAILING} == FAILING
 
 
+def test_a_run_that_asked_to_be_retried_is_told_from_one_that_raised() -> None:
+    job = row("processing")
+
+    asked = decide(job, rows.finish(job, Kind.RETRY, asked=True), POLICY)
+    raised = decide(job, rows.finish(job, Kind.RETRY), POLICY)
+
+    assert [entry.kind for entry in (*asked.history, *raised.history)] == ["retry_asked", "attempt_failed"]
+    assert asked.write == raised.write
+
+
 def test_a_failure_is_written_down_without_what_is_not_known() -> None:
     job = row("processing")
     failure = Failure("OSError", "disk_full", place="jobs.py:7 in run")

@@ -21,13 +21,15 @@ LISTENERS = (
 )
 
 
-def test_what_piled_up_is_one_answer(store: PostgresStore) -> None:
+def test_what_piled_up_is_few_answers(store: PostgresStore) -> None:
     with closing(store.changes()) as changes:
         for number in range(50):
             store.wake([wake(str(number))])
 
-        assert changes.wait(20)
-        assert not changes.wait(0)
+        answers = 0
+        while changes.wait(1):
+            answers += 1
+        assert 1 <= answers < 25
 
 
 def test_a_wake_is_heard_at_once(store: PostgresStore) -> None:

@@ -86,9 +86,6 @@ CREATE TABLE dramaturg.job (
 -- Every claim and finish writes into each index that its row is in, so there are few, and those of the states are
 -- partial. No index holds leased_until, updated_at or a column of progress: a renewal must not touch any.
 
--- The id is derived from these four; this is for writers that derived it wrongly.
-CREATE UNIQUE INDEX job_identity ON dramaturg.job (domain, queue, job_type, key) WHERE key IS NOT NULL;
-
 -- What `due` walks: one lane for each queue, type and priority, in the order of the offer. With domain in it, rows that
 -- have been waiting for a while are judged without a look at the table.
 CREATE INDEX job_due ON dramaturg.job (queue, job_type, priority, run_at, id) INCLUDE (domain) WHERE state = 'queued';
