@@ -34,7 +34,6 @@ _DUE: Final = (
 
 _HELD: Final = "SELECT h::text FROM dramaturg.held_rows(%(claims)s::json, %(now)s::timestamptz) AS h"
 
-#: Names the classes of errors and counts, as every line of the store's.
 _log = structlog.get_logger("store")
 
 Connection = psycopg.Connection[Any]

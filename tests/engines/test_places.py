@@ -21,7 +21,7 @@ ROOT = os.geteuid() == 0
 
 @pytest.fixture
 def closed_home(fresh_home: Path) -> Path:
-    """As a home under /root is: others can't pass."""
+    """A home that others can't pass through."""
     home = fresh_home / "closed" / "home"
     home.mkdir(parents=True)
     home.parent.chmod(0o700)

@@ -9,6 +9,8 @@ from typing import Any, TypeVar
 
 import psycopg
 
+from store.postgres.store import PostgresStore
+
 Found = TypeVar("Found")
 
 #: Sessions of others in this database.
@@ -52,3 +54,19 @@ def one(connection: psycopg.Connection, statement: str, *values: Any) -> Any:
     rows = connection.execute(statement, values or None).fetchall()
     [[value]] = rows
     return value
+
+
+def backend(store: PostgresStore) -> int:
+    """The server's process that the store's next statement goes to."""
+    with store.transaction() as tx:
+        [(pid,)] = tx.execute("SELECT pg_backend_pid()")
+    return int(pid)
+
+
+def sleeper(connection: psycopg.Connection) -> int:
+    """The server's process that runs pg_sleep; 0 where there is none."""
+    active = (
+        "SELECT coalesce(max(pid), 0) FROM pg_stat_activity WHERE state = 'active' AND query LIKE '%pg_sleep%' "
+        "AND datname = current_database() AND pid <> pg_backend_pid()"
+    )
+    return int(one(connection, active))

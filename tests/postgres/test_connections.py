@@ -1,10 +1,9 @@
-"""What becomes of connections: lost, hung, all in use, forked, and the caller's own."""
+"""What becomes of connections: lost, hung, all in use, grown old."""
 
 from __future__ import annotations
 
 import os
 import signal
-import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -12,34 +11,16 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from psycopg.rows import dict_row
 
-from store.clock import PARKED
 from store.engines.postgres import Postgres
 from store.errors import StoreUnavailable, UsageError
 from store.postgres import connections
 from store.postgres.store import PostgresStore
 from tests.contract.acts import publish, read, take
 from tests.contract.rows import TYPE, claim, wake
-from tests.postgres.acts import SESSIONS, eventually, in_a_child, one
+from tests.postgres.acts import SESSIONS, backend, eventually, one, sleeper
 
 Connect = Callable[[], psycopg.Connection]
-
-
-def backend(store: PostgresStore) -> int:
-    """The server's process that the store's next statement goes to."""
-    with store.transaction() as tx:
-        [(pid,)] = tx.execute("SELECT pg_backend_pid()")
-    return int(pid)
-
-
-def sleeper(connection: psycopg.Connection) -> int:
-    """The server's process that runs pg_sleep; 0 where there is none."""
-    active = (
-        "SELECT coalesce(max(pid), 0) FROM pg_stat_activity WHERE state = 'active' AND query LIKE '%pg_sleep%' "
-        "AND datname = current_database() AND pid <> pg_backend_pid()"
-    )
-    return int(one(connection, active))
 
 
 # --- lost -------------------------------------------------------------------------------------------------------------
@@ -260,164 +241,3 @@ def test_a_url_that_can_not_be_read_is_refused_at_once_and_not_shown(wrong: str)
         PostgresStore(wrong)
 
     assert "hidden-word" not in str(refused.value)
-
-
-# --- forked -----------------------------------------------------------------------------------------------------------
-
-
-def test_a_child_makes_connections_of_its_own_and_leaves_the_parents_alone(store: PostgresStore) -> None:
-    parents = backend(store)
-
-    def work() -> str:
-        assert store.wake([wake("child")])[0].created
-        take(store, wake("child").id)
-        pid = backend(store)
-        store.close()
-        return str(pid)
-
-    childs = int(in_a_child(work))
-
-    assert childs != parents == backend(store)
-    assert read(store, wake("child").id).state == "processing"
-
-
-def test_four_children_claim_each_row_once(store: PostgresStore) -> None:
-    ids = [woken.id for woken in store.wake([wake(str(n)) for n in range(40)])]
-    backend(store)
-
-    def drain() -> str:
-        return " ".join(answer.job.id for id_ in ids for answer in store.claim([claim(id_)]) if answer.job)
-
-    with ThreadPoolExecutor(4) as pool:
-        taken = [pool.submit(in_a_child, drain) for _ in range(4)]
-
-    got = [id_ for child in taken for id_ in child.result(60).split()]
-    assert sorted(got) == sorted(ids)
-    assert {read(store, id_).attempt for id_ in ids} == {1}
-
-
-def test_a_fork_in_the_middle_of_everything_harms_neither_side(store: PostgresStore, connect: Connect) -> None:
-    stranger, stop = connect(), threading.Event()
-
-    def busy() -> int:
-        turns = 0
-        while not stop.is_set():
-            turns += store.wake([wake("busy")])[0].id == wake("busy").id
-        return turns
-
-    def sleep() -> list[tuple[object, ...]]:
-        with store.transaction() as tx:
-            tx.wake([wake("kept")])
-            return tx.execute("SELECT 1 FROM pg_sleep(1)")
-
-    with ThreadPoolExecutor(4) as pool:
-        work = [pool.submit(busy) for _ in range(3)]
-        sleeping = pool.submit(sleep)
-        eventually(lambda: sleeper(stranger))
-        with store.transaction() as tx:
-            tx.wake([wake("open")])
-            for n in range(5):
-                assert in_a_child(lambda n=n: store.wake([wake(f"child-{n}")])[0].id) == wake(f"child-{n}").id  # type: ignore[misc]
-        stop.set()
-        assert sleeping.result(30) == [(1,)]
-        assert all(each.result(30) for each in work)
-
-    assert all(store.read([wake(key).id for key in ("kept", "open", "child-0", "child-4")]))
-
-
-def test_a_child_can_send_nothing_on_what_it_inherited(store: PostgresStore) -> None:
-    with store.transaction() as tx:
-        tx.wake([wake()])
-
-        def work() -> str:
-            try:
-                tx.execute("SELECT 1")
-            except StoreUnavailable:
-                return "gone"
-            return "sent"
-
-        assert in_a_child(work) == "gone"
-        assert tx.execute("SELECT 1") == [(1,)]
-
-    assert read(store, wake().id)
-
-
-def test_the_server_sees_the_end_of_a_parent_whose_child_lives_on(url: str, connect: Connect) -> None:
-    stranger = connect()
-    holds, lives = os.pipe()
-
-    parent = os.fork()
-    if not parent:
-        try:
-            with PostgresStore(url).transaction() as tx:
-                tx.wake([wake()])
-                if not os.fork():
-                    os.close(lives)
-                    os.read(holds, 1)  # until the test lets go
-        finally:
-            os._exit(0)  # the parent as in a crash, in the middle of its transaction
-    os.waitpid(parent, 0)
-
-    assert eventually(lambda: one(stranger, SESSIONS) == 0)
-    os.close(lives)
-    os.close(holds)
-
-
-# --- the caller's own -------------------------------------------------------------------------------------------------
-
-
-def test_nothing_of_a_callers_connection_is_changed(store: PostgresStore, url: str) -> None:
-    with psycopg.connect(url, row_factory=dict_row, prepare_threshold=1) as connection:
-        for key in "abc":
-            tx = store.adopt(connection)
-            tx.wake([wake(key)])
-            tx.execute("SELECT %(a)s::int", {"a": 1})
-        row = connection.execute(
-            "SELECT count(*) AS prepared, gen_random_uuid() AS id, '{}'::jsonb AS json, "
-            "current_setting('lock_timeout') AS patience FROM pg_prepared_statements"
-        ).fetchone()
-        assert row is not None
-        assert (row["prepared"], type(row["id"]).__name__, row["json"], row["patience"]) == (0, "UUID", {}, "0")
-
-
-def test_an_async_connection_is_refused_with_the_way_out(store: PostgresStore) -> None:
-    with pytest.raises(UsageError, match=r"dramaturg\.wake"):
-        store.adopt(object.__new__(psycopg.AsyncConnection))
-
-
-def test_a_connection_in_autocommit_is_adopted_inside_its_transaction_block(store: PostgresStore, url: str) -> None:
-    with psycopg.connect(url, autocommit=True) as connection:
-        with pytest.raises(UsageError, match="commits each statement"):
-            store.adopt(connection)
-        with connection.transaction(force_rollback=True):
-            store.adopt(connection).wake([wake("a")])
-        with connection.transaction():
-            store.adopt(connection).wake([wake("b")])
-
-    assert [job is not None for job in store.read([wake("a").id, wake("b").id])] == [False, True]
-
-
-def test_a_connection_whose_transaction_failed_or_that_is_closed_is_refused(store: PostgresStore, url: str) -> None:
-    with psycopg.connect(url) as connection:
-        with pytest.raises(psycopg.Error):
-            connection.execute("SELECT 1 / 0")
-        with pytest.raises(UsageError, match="failed"):
-            store.adopt(connection)
-    with pytest.raises(UsageError, match="closed"):
-        store.adopt(connection)
-
-
-def test_statements_of_a_caller_see_ids_and_json_as_text_and_moments_in_utc(store: PostgresStore) -> None:
-    with store.transaction() as tx:
-        tx.execute("SET LOCAL TIME ZONE 'Asia/Kathmandu'")
-        [row] = tx.execute(
-            """SELECT '01a22e8d-9075-7131-ba6d-6f4445f86e05'::uuid, '{"a": 1}'::json, '{"a":1}'::jsonb,
-               timestamptz 'infinity', timestamptz '2026-05-04 12:00+00', %(now)s = timestamptz 'infinity',
-               NULL::uuid""",
-            {"now": PARKED},
-        )
-
-    assert row[:3] == ("01a22e8d-9075-7131-ba6d-6f4445f86e05", '{"a": 1}', '{"a": 1}')
-    assert row[3] == PARKED
-    assert row[4].isoformat() == "2026-05-04T12:00:00+00:00"
-    assert row[5:] == (True, None)

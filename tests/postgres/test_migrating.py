@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import psycopg
 import pytest
 from psycopg import sql
+from psycopg.conninfo import conninfo_to_dict
 
 from store.contract import Store
 from store.engines.postgres import ADMIN, Postgres
@@ -15,7 +17,8 @@ from store.errors import Refused, StoreUnavailable
 from store.job import COLUMNS
 from store.postgres import migrating
 from store.postgres.store import PostgresStore
-from tests.contract.rows import wake
+from tests.contract.acts import publish, take
+from tests.contract.rows import TYPE, wake
 from tests.postgres.acts import one
 
 
@@ -34,6 +37,10 @@ def stranger(postgres_server: Postgres, postgres_url: str, admin: psycopg.Connec
     admin.execute(sql.SQL("DROP ROLE {}").format(sql.Identifier(name)))
 
 
+def user_of(url: str) -> str:
+    return str(conninfo_to_dict(url)["user"])
+
+
 def test_the_table_has_the_columns_of_a_job_in_their_order(url: str) -> None:
     with psycopg.connect(url) as connection:
         names = connection.execute(
@@ -50,29 +57,47 @@ def test_a_user_who_may_not_create_is_told_which_right_is_missing(stranger: str)
     assert "CREATE" not in str(refused.value)
 
 
-def test_a_user_who_may_not_create_finds_nothing_to_do_where_all_is_done(
-    stranger: str, postgres_url: str, admin: psycopg.Connection
-) -> None:
-    PostgresStore(postgres_url).migrate()
-    role = sql.Identifier(str(psycopg.conninfo.conninfo_to_dict(stranger)["user"]))
-    with psycopg.connect(postgres_url, autocommit=True) as owner:
-        for grant in (
-            "USAGE ON SCHEMA dramaturg",
-            "SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA dramaturg",
-            "USAGE ON ALL SEQUENCES IN SCHEMA dramaturg",
-        ):
+@contextmanager
+def granted(url: str, user: str, *grants: str) -> Iterator[None]:
+    """Rights that the tables' owner gives to a user, and takes back."""
+    role = sql.Identifier(user)
+    with psycopg.connect(url, autocommit=True) as owner:
+        for grant in grants:
             owner.execute(sql.SQL("GRANT {} TO {}").format(sql.SQL(grant), role))
+        yield
+        for grant in grants:
+            owner.execute(sql.SQL("REVOKE {} FROM {}").format(sql.SQL(grant), role))
 
-    store = PostgresStore(stranger)
-    assert store.migrate() == 0
-    store.check_schema()
-    assert store.wake([wake()])[0].created
-    store.close()
 
-    with psycopg.connect(postgres_url, autocommit=True) as owner:
-        for table in ("TABLES", "SEQUENCES"):
-            owner.execute(sql.SQL("REVOKE ALL ON ALL {} IN SCHEMA dramaturg FROM {}").format(sql.SQL(table), role))
-        owner.execute(sql.SQL("REVOKE ALL ON SCHEMA dramaturg FROM {}").format(role))
+def test_a_user_who_may_not_create_finds_nothing_to_do_where_all_is_done(stranger: str, postgres_url: str) -> None:
+    PostgresStore(postgres_url).migrate()
+    rights = (
+        "USAGE ON SCHEMA dramaturg",
+        "SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA dramaturg",
+        "USAGE ON ALL SEQUENCES IN SCHEMA dramaturg",
+    )
+    with granted(postgres_url, user_of(stranger), *rights):
+        store = PostgresStore(stranger)
+        assert store.migrate() == 0
+        store.check_schema()
+        publish(store, TYPE)
+        assert store.wake([wake()])[0].created
+        assert take(store, wake().id).attempt == 1
+        store.close()
+
+
+def test_whoever_only_wakes_needs_few_rights(stranger: str, postgres_url: str) -> None:
+    PostgresStore(postgres_url).migrate()
+    rights = (
+        "USAGE ON SCHEMA dramaturg",
+        "SELECT ON dramaturg.document",
+        "SELECT, INSERT, UPDATE ON dramaturg.job",
+    )
+    with granted(postgres_url, user_of(stranger), *rights), psycopg.connect(stranger, autocommit=True) as caller:
+        for _ in range(2):
+            assert one(caller, "SELECT (dramaturg.wake('x', key => '7')).state") == "queued"
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            caller.execute("SELECT * FROM dramaturg.history")
 
 
 def test_a_database_that_keeps_no_utf8_is_refused(postgres_server: Postgres, admin: psycopg.Connection) -> None:

@@ -200,7 +200,8 @@ $$;
 
 -- A wake from any language, as part of the transaction that it is called in:
 --   SELECT dramaturg.wake('invoice.send', key => '7', payload => '{"invoice_id": 7}');
--- What is left out comes from the type's policy. Refusals have SQLSTATE DG001.
+-- What is left out comes from the type's policy. Refusals have SQLSTATE DG001. The caller needs USAGE on this schema,
+-- SELECT on document, and SELECT, INSERT and UPDATE on job.
 CREATE FUNCTION dramaturg.wake(
   job_type    text,
   key         text        DEFAULT NULL,
