@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar, overload
+from typing import Any, ParamSpec, TypeVar, Unpack, overload
 
 
 def _refuse_shadows() -> None:
@@ -30,8 +30,8 @@ _refuse_shadows()
 
 from middleware.broker import Broker  # noqa: E402 - no room may be imported before it is known to be ours
 from middleware.build import broker as _bare_broker  # noqa: E402
-from middleware.interrupts import Cancelled, LeaseLost, Stopped  # noqa: E402
-from middleware.job import JobActor, Payload, Tick, declare  # noqa: E402
+from middleware.interrupts import Cancelled, LeaseLost, Stopped, TimeLimitExceeded  # noqa: E402
+from middleware.job import JobActor, JobOptions, Payload, Tick, declare  # noqa: E402
 from middleware.run import Run  # noqa: E402
 from scheduler.reconcile import declare_shift  # noqa: E402
 from scheduler.ticks import cron  # noqa: E402
@@ -70,6 +70,7 @@ __all__ = [
     "Stopped",
     "StoreUnavailable",
     "Tick",
+    "TimeLimitExceeded",
     "Unavailable",
     "UnknownType",
     "UsageError",
@@ -96,13 +97,13 @@ Handler = Callable[[T, Run], Outcome | None] | Callable[[T, Run], Awaitable[Outc
 
 @overload
 def job(
-    job_type: str, *, payload: Callable[PS, T], key: str | None = None, **options: Any
+    job_type: str, *, payload: Callable[PS, T], key: str | None = None, **options: Unpack[JobOptions]
 ) -> Callable[[Handler[T]], JobActor[PS, T]]: ...
 
 
 @overload
 def job(
-    job_type: str, *, key: str | None = None, **options: Any
+    job_type: str, *, key: str | None = None, **options: Unpack[JobOptions]
 ) -> Callable[[Handler[Any]], JobActor[[], Payload]]: ...
 
 

@@ -48,4 +48,5 @@ def plain_finish(holding: Holding, kind: Kind, **fields: Any) -> Finish:
     """A finish of this run under its lease, attempt and generation."""
     job = holding.job
     counts = tuple(sorted(holding.counts.items()))
-    return Finish(holding.lease_id, job.attempt, job.generation, kind, random.random(), counts=counts, **fields)
+    fields |= {"counts": counts, "progress": holding.progress}
+    return Finish(holding.lease_id, job.attempt, job.generation, kind, random.random(), **fields)

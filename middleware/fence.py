@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 import dramatiq
-from dramatiq.middleware import Middleware, SkipMessage
+from dramatiq.middleware import Interrupt, Middleware, SkipMessage
 from pydantic import BaseModel, ValidationError
 
 from middleware import logs
@@ -19,7 +19,7 @@ from middleware.answers import finish_of, plain_finish
 from middleware.delivery import JobDelivery
 from middleware.failures import describe
 from middleware.holding import Holding
-from middleware.interrupts import Cancelled, LeaseLost, Stopped
+from middleware.interrupts import Cancelled, LeaseLost, Stopped, TimeLimitExceeded
 from middleware.run import Run
 from middleware.runtime import Runtime
 from store.events import Event, Failure, Finish, GiveBack, Kind, Release
@@ -131,7 +131,7 @@ def _attempt(holding: Holding, payload_type: type[BaseModel], handler: Handler, 
     except BaseException as error:  # noqa: BLE001 - whatever ends a run becomes an event for its row, here alone
         holding.leave()
         # A coroutine that takes long to end turns the interrupt into an error of the event loop's.
-        why = error if isinstance(error, (Cancelled, LeaseLost, Stopped)) else error.__cause__
+        why = error if isinstance(error, Interrupt) else error.__cause__
         if isinstance(why, Cancelled):
             return plain_finish(holding, Kind.CANCELLED)
         if isinstance(why, Stopped):
@@ -139,4 +139,6 @@ def _attempt(holding: Holding, payload_type: type[BaseModel], handler: Handler, 
         if isinstance(why, LeaseLost):
             holding.lost = True
             return None
+        if isinstance(why, TimeLimitExceeded):
+            return plain_finish(holding, Kind.RETRY, failure=Failure("TimeLimitExceeded", "time_limit"))
         return plain_finish(holding, Kind.RETRY, failure=describe(error))

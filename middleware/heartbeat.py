@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from middleware import logs
 from middleware.holding import Holding
-from middleware.interrupts import Cancelled, LeaseLost
+from middleware.interrupts import Cancelled, LeaseLost, TimeLimitExceeded
 from store import clock
 from store.contract import Renewal, Renewed
 from store.errors import Refused, StoreUnavailable, ValkeyUnavailable
@@ -160,6 +160,10 @@ class Heartbeat:
         job, worker = holding.job, self._runtime.worker
         seconds = None
         within = holding.ran_for(moment) < holding.policy.time_limit
+        if not within and not holding.overdue and holding.thread is not None:
+            holding.tell(overdue=True)
+            if holding.policy.interrupt:
+                holding.interrupt(TimeLimitExceeded)
         if moment >= holding.renew_at and within:
             seconds = worker.lease_seconds
         progress, holding.progress = holding.progress, None

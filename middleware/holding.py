@@ -7,9 +7,8 @@ import threading
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from dramatiq.middleware.threading import raise_thread_exception
+from dramatiq.middleware.threading import Interrupt, raise_thread_exception
 
-from middleware.interrupts import Cancelled, LeaseLost, Stopped
 from store import clock
 from store.events import Finish
 from store.job import Job
@@ -21,8 +20,9 @@ class Holding:
     """One claimed row, from its claim to its finish. Written by its worker thread and by the heartbeat's."""
 
     __slots__ = (
-        "_interrupted", "_signal", "cancelled", "claimed", "counts", "ended", "job", "lost", "member", "policy",
-        "progress", "progress_seen", "renew_at", "settled", "started", "stopped", "thread",
+        "_interrupted", "_signal", "cancelled", "claimed", "counts", "ended", "job", "lost", "member",
+        "overdue", "policy", "progress", "progress_seen", "renew_at", "settled", "started", "stopped",
+        "thread",
     )  # fmt: skip
 
     _gate = threading.Lock()  # one for all: it is held for moments, and making one for each costs more
@@ -35,7 +35,7 @@ class Holding:
         self.claimed = clock.elapsed()
         self.started: float | None = None  # on clock.elapsed; None: prefetched
         self.thread: int | None = None  # the thread that runs the handler, while it does
-        self.cancelled = self.lost = self.stopped = self.ended = False
+        self.cancelled = self.lost = self.stopped = self.overdue = self.ended = False
         self.progress: tuple[int, str | None] | None = None  # still to be written
         self.progress_seen = -1
         self.counts: dict[str, int] = {}
@@ -65,18 +65,21 @@ class Holding:
                 # One that was sent and not yet raised would be raised in whatever this thread does next: take it back.
                 ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), None)
 
-    def interrupt(self, why: type[Cancelled] | type[LeaseLost] | type[Stopped]) -> None:
+    def interrupt(self, why: type[Interrupt]) -> None:
         """Raise ``why`` in the handler's thread, once."""
         with self._gate:  # held while it is raised, so that ``leave`` can take it back
             if self.thread is not None and not self._interrupted:
                 self._interrupted = True
                 raise_thread_exception(self.thread, why)  # type: ignore[no-untyped-call]
 
-    def tell(self, *, cancelled: bool = False, lost: bool = False, stopped: bool = False) -> None:
+    def tell(
+        self, *, cancelled: bool = False, lost: bool = False, stopped: bool = False, overdue: bool = False
+    ) -> None:
         """Something that the run should see at its next check; sleeping runs wake up for it."""
         self.cancelled |= cancelled
         self.lost |= lost
         self.stopped |= stopped
+        self.overdue |= overdue
         with self._gate:
             if self._signal is not None:
                 self._signal.set()
@@ -88,7 +91,7 @@ class Holding:
                 self._signal = threading.Event()
             signal = self._signal
         deadline = clock.elapsed() + seconds
-        while not (self.cancelled or self.lost) and signal.wait(max(0.0, deadline - clock.elapsed())):
+        while not (self.cancelled or self.lost or self.overdue) and signal.wait(max(0.0, deadline - clock.elapsed())):
             signal.clear()  # a stop was told, which ends no sleep
 
 

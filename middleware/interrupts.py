@@ -15,3 +15,7 @@ class LeaseLost(Interrupt):
 
 class Stopped(Interrupt):
     """The worker is being stopped and the time for finishing is over: the job goes back unpunished."""
+
+
+class TimeLimitExceeded(Interrupt):
+    """The run took longer than its type allows: its lease is not renewed any more, and it counts as a failure."""

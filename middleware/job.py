@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import inspect
+import re
 import string
 from collections.abc import Awaitable, Callable
-from dataclasses import fields
 from datetime import datetime, timedelta
-from typing import Any, Generic, ParamSpec, TypeVar, cast
+from typing import Any, Generic, ParamSpec, TypedDict, TypeVar, cast
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import dramatiq
@@ -24,7 +24,7 @@ from store.errors import PayloadInvalid, UsageError
 from store.events import Wake
 from store.identity import DEFAULT_DOMAIN, check_name, job_id
 from store.outcome import MAX_DELAY, Outcome
-from store.policy import Policy
+from store.policy import CatchUp, Policy
 
 PS = ParamSpec("PS")
 T = TypeVar("T", bound="Payload")
@@ -42,8 +42,29 @@ class Tick(Payload):
     tick: datetime | None = None
 
 
-#: What a developer may say of a type beside its payload and key: the fields of Policy.
-_POLICY = frozenset(field.name for field in fields(Policy)) - {"job_type"}
+#: What Dramatiq takes as a queue's name; a job in any other queue would never be served.
+_QUEUE = re.compile(r"[a-zA-Z_][a-zA-Z0-9._-]*")
+
+
+class JobOptions(TypedDict, total=False):
+    """What a developer may say of a type beside its payload and key: the fields of Policy, which say the defaults."""
+
+    queue: str
+    priority: int
+    max_retries: int | None
+    backoff_first: float
+    backoff_cap: float
+    backoff_jitter: float
+    quarantine_after: int | None
+    keep_finished: bool
+    time_limit: float
+    interrupt: bool
+    periodic: CronSpec | str
+    zone: str
+    catch_up: CatchUp
+
+
+_OPTIONS = frozenset(JobOptions.__annotations__)
 
 
 class JobActor(dramatiq.Actor[PS, Woken], Generic[PS, T]):
@@ -118,6 +139,10 @@ class JobActor(dramatiq.Actor[PS, Woken], Generic[PS, T]):
         if priority is not None and (isinstance(priority, bool) or not 1 <= priority <= 10):
             raise UsageError("priority must be a whole number from 1 (most urgent) to 10")
         name = render_key(self.key, payload) if key is None else check_name("key", key)
+        if name is None and self.policy.periodic is not None:
+            name = self.actor_name  # a schedule has one row, whoever wakes it
+        if once and name is None:
+            raise UsageError(f"`once` wants a key, by which {self.actor_name} can be found again")
         lane = check_queue(queue or self.policy.queue)
         return Wake(
             id=job_id(check_name("domain", domain), lane, self.actor_name, name),
@@ -150,9 +175,12 @@ class JobActor(dramatiq.Actor[PS, Woken], Generic[PS, T]):
 
 def check_queue(queue: str) -> str:
     """A queue that jobs may stand in; raises UsageError."""
+    check_name("queue", queue)
     if queue == SCHEDULER_QUEUE:
         raise UsageError(f"the queue {queue!r} is the scheduler's own: choose another name")
-    return check_name("queue", queue)
+    if not _QUEUE.fullmatch(queue):
+        raise UsageError(f"{queue!r} can't be a queue of workers: use letters, digits and . _ -, a letter or _ first")
+    return queue
 
 
 def validated(payload_type: type[T], values: dict[str, Any], job_type: str) -> T:
@@ -200,11 +228,18 @@ def declare(
 ) -> JobActor[Any, T]:
     """Make the actor. Raises UsageError for what can't be."""
     check_name("job type", job_type)
-    if unknown := set(options) - _POLICY:
+    if unknown := set(options) - _OPTIONS:
         raise UsageError(
-            f"@job({job_type!r}) has no option {', '.join(sorted(unknown))}; it has {', '.join(sorted(_POLICY))}"
+            f"@job({job_type!r}) has no option {', '.join(sorted(unknown))}; it has {', '.join(sorted(_OPTIONS))}"
         )
+    if job_type in broker.actors:
+        raise UsageError(f"{job_type!r} is declared already: a job type, and an actor's name, is there once")
+    if not (isinstance(payload, type) and issubclass(payload, Payload)):
+        raise UsageError(f"the payload of @job({job_type!r}) must be a subclass of dramaturg.Payload")
+    _check_handler(job_type, function)
     _check_template(job_type, payload, key)
+    if key is not None and options.get("periodic") is not None:
+        raise UsageError(f"@job({job_type!r}, periodic=...) has no key of its own: a schedule has one row")
     if options.get("quarantine_after") is True:
         options["quarantine_after"] = 3
     periodic = options.get("periodic")
@@ -214,7 +249,7 @@ def declare(
             field.is_required() for name, field in payload.model_fields.items() if name != "tick"
         ):
             raise UsageError(f"@job({job_type!r}, periodic=...) wants a payload with a field `tick` and defaults: Tick")
-    policy = Policy(job_type, **options)
+    policy = Policy(job_type, key=key, **options)
     check_queue(policy.queue)
     _check_plain(policy)
     declared: dict[str, Any] = {"job": policy, "time_limit": float("inf"), "throws": (JobFailed,)}
@@ -235,6 +270,17 @@ def declare(
     return actor
 
 
+def _check_handler(job_type: str, function: Any) -> None:
+    if not callable(function):
+        raise UsageError(f"@job({job_type!r}) wants a function")
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise UsageError(f"the function of @job({job_type!r}) is a generator: return an outcome instead of yielding")
+    try:
+        inspect.signature(function).bind(None, None)
+    except TypeError:
+        raise UsageError(f"the function of @job({job_type!r}) must take two arguments: the payload and a Run") from None
+
+
 def _check_plain(policy: Policy) -> None:
     for name in ("interrupt", "keep_finished"):
         if not isinstance(getattr(policy, name), bool):
@@ -248,6 +294,8 @@ def _check_plain(policy: Policy) -> None:
 def _check_template(job_type: str, payload: type[Payload], key: str | None) -> None:
     if key is None:
         return
+    if not key or not key.isprintable():
+        raise UsageError(f"the key of @job({job_type!r}) must be a printable template like '{{invoice_id}}'")
     try:
         parts = list(string.Formatter().parse(key))
     except ValueError:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from middleware.answers import finish_of
 from middleware.holding import Holding
-from middleware.interrupts import Cancelled, LeaseLost
+from middleware.interrupts import Cancelled, LeaseLost, TimeLimitExceeded
 from store.contract import Tx
 from store.errors import UsageError
 from store.identity import check_code
@@ -101,14 +101,17 @@ class Run:
         return self._holding.stopped
 
     def check(self) -> None:
-        """Raise Cancelled if an operator cancelled the job, LeaseLost if it belongs to somebody else by now.
+        """Raise Cancelled if an operator cancelled the job, LeaseLost if it belongs to somebody else by now, and
+        TimeLimitExceeded if it has taken longer than its type's time limit.
 
-        Costs nothing: the heartbeat looks about once a second. Let both pass through the handler.
+        Costs nothing: the heartbeat looks about once a second. Let them pass through the handler.
         """
         if self._holding.lost:
             raise LeaseLost
         if self._holding.cancelled:
             raise Cancelled
+        if self._holding.overdue:
+            raise TimeLimitExceeded
 
     def progress(self, percent: int, message: str | None = None) -> None:
         """Report 0..100 and a short message, as often as you like: it is written about once a second. Checks, too."""

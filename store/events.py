@@ -89,6 +89,7 @@ class Finish(NamedTuple):
     failure: Failure | None = None
     asked: bool = False  # the handler returned Retry rather than raising
     counts: tuple[tuple[str, int], ...] = ()  # what the run got through
+    progress: tuple[int, str | None] | None = None  # the last report, where it was not written yet
 
 
 class Release(NamedTuple):

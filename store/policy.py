@@ -22,6 +22,7 @@ class Policy:
     """The defaults of one job type; durations in seconds."""
 
     job_type: str
+    key: str | None = None  # a template over the payload's fields: the same key is the same job
     queue: str = "default"
     priority: int = 5
     max_retries: int | None = None

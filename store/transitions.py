@@ -186,14 +186,16 @@ def _finish(row: Job, finish: Finish, policy: Policy) -> Decision:
     if not _holds(row, finish.lease_id, finish.attempt) or finish.generation < clock.micros(row.created_at):
         return Decision(Answer.STALE, row.state)
     newer = row.generation != finish.generation
-    token = {"finish_token": finish.lease_id}
+    token: dict[str, Any] = {"finish_token": finish.lease_id}
+    if finish.progress is not None and finish.progress[0] >= (row.progress_percent or 0):
+        token |= {"progress_percent": finish.progress[0], "progress_message": finish.progress[1]}
     counted = (Entry("counted", row.attempt, None, dict(finish.counts)),) if finish.counts else ()
     if finish.kind is Kind.CANCELLED:
         # Withdrawn by a wake in the meantime: then that wake's run is due.
         state = State.CANCELLED if row.cancel_requested_at is not None or not newer else State.QUEUED
         return _leave(row, state, token, history=(*counted, Entry("cancelled", row.attempt)))
     if finish.kind in (Kind.RETRY, Kind.FAIL):
-        return _failed(row, finish.failure, policy, finish.jitter, newer, finish, counted)
+        return _failed(row, finish.failure, policy, finish.jitter, newer, finish, counted, token)
     values: dict[str, Any] = _CLEAN | token
     recovered = (Entry("recovered", row.attempt),) if row.retries or row.failure_code else ()
     history = (*counted, *recovered)
@@ -222,8 +224,10 @@ def _release(row: Job, release: Release, policy: Policy) -> Decision:
 def _give_back(row: Job, back: GiveBack, policy: Policy) -> Decision:
     if not _holds(row, back.lease_id, back.attempt):
         return Decision(Answer.STALE, row.state)
-    note = Entry("given_back", row.attempt, back.code, {"delay": back.delay})
-    return _leave(row, State.QUEUED, {"finish_token": None}, run_in=back.delay, history=(note,))
+    # Told once in a row: a type that nobody here knows comes back again and again, and must not push out what matters.
+    line = f"given back: {back.code}"
+    note = () if row.last_error == line else (Entry("given_back", row.attempt, back.code, {"delay": back.delay}),)
+    return _leave(row, State.QUEUED, {"finish_token": None, "last_error": line}, run_in=back.delay, history=note)
 
 
 def _reclaim(row: Job, reclaim: Reclaim, policy: Policy) -> Decision:
@@ -236,7 +240,7 @@ def _reclaim(row: Job, reclaim: Reclaim, policy: Policy) -> Decision:
         # The generation that was claimed is known to its worker alone. A wake shows in run_at, which the claim put to
         # PARKED; one that asks for no time wants no run beyond this one.
         newer = row.run_at != PARKED
-        decision = _failed(row, Failure.of_code(WORKER_LOST), policy, reclaim.jitter, newer, None, ())
+        decision = _failed(row, Failure.of_code(WORKER_LOST), policy, reclaim.jitter, newer, None)
     assert decision.write is not None
     return decision._replace(write=decision.write._replace(lapsed=True))
 
@@ -248,7 +252,8 @@ def _failed(
     jitter: float,
     newer: bool,
     finish: Finish | None,
-    counted: tuple[Entry, ...],
+    counted: tuple[Entry, ...] = (),
+    token: Mapping[str, Any] = MappingProxyType({}),
 ) -> Decision:
     failure = failure or Failure.of_code("unknown")
     retries = row.retries + 1
@@ -270,10 +275,8 @@ def _failed(
         "failure": failure.json,
         "failure_code": failure.code,
         "failure_streak": streak,
-        "finish_token": None if finish is None else finish.lease_id,
     }
-    if finish is not None:
-        values |= _checkpoint(finish)
+    values |= {"finish_token": None} if finish is None else {**token, **_checkpoint(finish)}
     detail: dict[str, object] = {"class": failure.kind, "place": failure.place, "state": ends.value}
     if ends is State.QUEUED and delay is not None:
         detail["delay"] = round(delay, 3)

@@ -31,7 +31,7 @@ class SqliteStore:
     dialect = "sqlite"
 
     #: SQLite has one writer at a time: nobody ever meets a row that is locked, so nothing is answered ``held``.
-    gaps: frozenset[str] = frozenset({"row_locks"})
+    gaps: frozenset[str] = frozenset({"row_locks", "quiet_wakes"})
 
     def __init__(self, url: str, *, patience: float = 10.0) -> None:
         """``patience``: seconds to wait for others' locks. Opens nothing. Raises UsageError and Refused."""

@@ -9,6 +9,7 @@ import pytest
 from store.events import (
     Event,
     Failure,
+    GiveBack,
     Kind,
     Reclaim,
     Requeue,
@@ -87,7 +88,19 @@ def test_what_is_given_back_counts_for_nothing(way: str, when: str) -> None:
     left = after(before, event, NOW, policy)
 
     assert left is not None
-    assert {name: getattr(left, name) for name in FAILING} == FAILING
+    counted = [name for name in FAILING if name != "last_error"]
+    assert {name: getattr(left, name) for name in counted} == {name: FAILING[name] for name in counted}
+
+
+def test_coming_back_again_and_again_fills_no_history() -> None:
+    job = row("processing")
+    back = GiveBack(job.lease_id or "", job.attempt, 10, "type_unknown_here")
+    first = decide(job, back, POLICY)
+    assert [entry.kind for entry in first.history] == ["given_back"]
+    assert decide(job._replace(last_error="given back: type_unknown_here"), back, POLICY).history == ()
+    assert [entry.kind for entry in decide(job._replace(last_error="attempt failed: x"), back, POLICY).history] == [
+        "given_back"
+    ]
 
 
 def test_a_run_that_asked_to_be_retried_is_told_from_one_that_raised() -> None:

@@ -101,11 +101,48 @@ def test_the_tutorial_runs_as_shown(tmp_path: Path) -> None:
         assert "report.make" in run(stats, tmp_path)
 
 
-@pytest.mark.parametrize("page", ["docs/how-to/ordinary-actors.md", "docs/how-to/recurring-jobs.md"])
-def test_the_code_of_a_how_to_declares_what_it_says(page: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "page", ["docs/how-to/ordinary-actors.md", "docs/how-to/recurring-jobs.md", "docs/reference/jobs.md"]
+)
+def test_the_code_of_a_page_does_what_it_says(page: str, tmp_path: Path) -> None:
     for number, block in enumerate(blocks(page)):
         (tmp_path / f"shown{number}.py").write_text(block)
         run(f"python -c 'import shown{number}'", tmp_path)
+
+
+def test_an_ended_job_is_freed_as_the_states_page_shows(tmp_path: Path) -> None:
+    (tmp_path / "invoices.py").write_text(blocks("README.md")[0])
+    migrate, _, send, _ = commands("README.md")
+    run(migrate, tmp_path)
+    run(send, tmp_path)
+    [row] = json.loads(run("dramaturg list --json", tmp_path))
+    run(f"dramaturg cancel {row['id']}", tmp_path)
+    [block] = blocks("docs/reference/states.md")
+    shown, times = re.subn(r'ids=\["[0-9a-f-]+"\]', f'ids=["{row["id"]}"]', block)
+    assert times == 1
+    (tmp_path / "freeing.py").write_text(shown)
+    assert "affected=1" in run("python freeing.py", tmp_path)
+    [row] = json.loads(run("dramaturg list --json", tmp_path))
+    assert row["state"] == "queued"
+
+
+def test_the_options_that_the_jobs_page_tells_are_those_of_a_job_with_their_defaults() -> None:
+    from middleware.job import JobOptions
+    from store.policy import Policy
+
+    declaring = (ROOT / "docs/reference/jobs.md").read_text().split("## Waking")[0]
+    lines = re.findall(r"^\| (`[^|]+) \| ([^|]+) \|", declaring, re.M)
+    shown: dict[str, str] = {}
+    for names, default in lines:
+        found = re.findall(r"`(\w+)`", names)
+        parts = default.split(", ") if len(found) > 1 else [default]
+        shown |= dict(zip(found, parts, strict=True))
+    assert set(shown) - {"payload", "key"} == set(JobOptions.__annotations__)
+    policy = Policy("a.type")
+    for name in set(shown) - {"payload", "key", "periodic"}:
+        value = getattr(policy, name)
+        told = shown[name].split(":")[0].strip("`")
+        assert told == (f"{value:g}" if isinstance(value, float) else str(value)), name
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())

@@ -284,3 +284,29 @@ def test_a_failure_of_another_kind_is_told_though_one_was_told_just_now(monkeypa
     for error in (TypeError(), TypeError(), KeyError()):
         logs.trouble("heartbeat_failed", error)
     assert told == ["TypeError", "KeyError"]
+
+
+def test_a_run_beyond_its_time_limit_hears_of_it_and_counts_as_a_failure(broker: Broker) -> None:
+    def handler(payload: Payload, run: Run) -> None:
+        run.check()
+        Heartbeat(broker).beat(time.monotonic() + 5)
+        run.progress(50)
+
+    id_ = job(broker, handler, time_limit=1).send().id
+    hands = Hands(broker)
+    hands.run()
+    row = hands.row(id_)
+    assert row is not None
+    assert (row.state, row.retries, row.failure_code) == ("queued", 1, "time_limit")
+
+
+def test_the_last_report_of_progress_is_not_lost_with_the_finish(broker: Broker) -> None:
+    def handler(payload: Payload, run: Run) -> None:
+        run.progress(100, "all of it")
+
+    id_ = job(broker, handler).send().id
+    hands = Hands(broker)
+    hands.run()
+    row = hands.row(id_)
+    assert row is not None
+    assert (row.state, row.progress_percent, row.progress_message) == ("completed", 100, "all of it")

@@ -60,7 +60,8 @@ def make(broker: Broker, **options: Any) -> JobActor[Any, Invoice]:
         ({"key": "{invoice}"}, "plain fields"),
         ({"key": "{invoice_id.real}"}, "plain fields"),
         ({"key": "{invoice_id"}, "template"),
-        ({"periodic": cron("* * * * *")}, "Tick"),
+        ({"periodic": cron("* * * * *"), "key": None}, "Tick"),
+        ({"periodic": cron("* * * * *")}, "one row"),
         ({"queue": "a\x00b"}, "control"),
     ],
 )
@@ -160,3 +161,56 @@ def _everything() -> Any:
     from store.filters import Filter
 
     return Filter()
+
+
+@pytest.mark.parametrize(
+    ("function", "payload", "key", "word"),
+    [
+        (lambda: None, Invoice, None, "two arguments"),
+        (lambda a: None, Invoice, None, "two arguments"),
+        (lambda a, b, c: None, Invoice, None, "two arguments"),
+        (3, Invoice, None, "a function"),
+        (handler, dict, None, "subclass"),
+        (handler, Invoice(invoice_id=1), None, "subclass"),
+        (handler, Invoice, "", "template"),
+        (handler, Invoice, "a\nb{invoice_id}", "template"),
+    ],
+)
+def test_what_can_never_run_is_refused_at_decoration(
+    broker: Broker, function: Any, payload: Any, key: str | None, word: str
+) -> None:
+    with pytest.raises(UsageError, match=word):
+        declare(broker, function, "bad", payload, key, {})
+    assert "bad" not in broker.actors
+
+
+def test_a_generator_is_refused_at_decoration(broker: Broker) -> None:
+    def yielding(invoice: Any, run: Run) -> Any:
+        yield 1
+
+    with pytest.raises(UsageError, match="generator"):
+        declare(broker, yielding, "bad", Invoice, None, {})
+
+
+def test_a_type_is_declared_once(broker: Broker) -> None:
+    make(broker)
+    with pytest.raises(UsageError, match="already"):
+        make(broker)
+
+
+@pytest.mark.parametrize("queue", ["a b", "1st", "scheduler", "a/b"])
+def test_a_queue_that_no_worker_can_serve_is_refused(broker: Broker, queue: str) -> None:
+    with pytest.raises(UsageError, match="queue"):
+        make(broker, queue=queue)
+    with pytest.raises(UsageError, match="queue"):
+        make(broker).request(kwargs={"invoice_id": 1}, queue=queue)
+
+
+def test_a_schedule_has_one_row_whoever_wakes_it(broker: Broker) -> None:
+    actor = declare(broker, handler, "every.minute", Tick, None, {"periodic": cron("* * * * *")})
+    assert actor.request().id == actor.request().id == job_id("default", "default", "every.minute", "every.minute")
+
+
+def test_once_wants_a_key(broker: Broker) -> None:
+    with pytest.raises(UsageError, match="key"):
+        make(broker, key=None).request(kwargs={"invoice_id": 1}, once=True)

@@ -27,7 +27,6 @@ COMPOSERS = {"actors/__init__.py": {"scheduler", "dramaturg"}}
 #: Drivers, and the only folders that may import them.
 DRIVERS = {
     "psycopg": ("store/postgres/", "store/engines/", "ops/bench/"),
-    "psycopg_pool": ("store/postgres/",),
     "sqlite3": ("store/sqlite/",),
     "redis": ("store/valkey/", "store/engines/"),
     "surrealdb": ("store/surreal/",),

@@ -231,6 +231,9 @@ DECLARE
   fault   text;
   told    dramaturg.woken;
 BEGIN
+  IF key IS NULL AND policy ->> 'periodic' IS NOT NULL THEN
+    key := job_type; -- a schedule has one row, whoever wakes it
+  END IF;
   PERFORM
     dramaturg.check_name('job type', job_type, 128), dramaturg.check_name('queue', lane, 128),
     dramaturg.check_name('domain', domain, 128), dramaturg.check_name('key', key, 512),
@@ -245,6 +248,12 @@ BEGIN
       THEN 'max_retries must be a whole number from 0 to 100, or left out for the type''s own'
     WHEN delay < interval '0' OR run_at = '-infinity'
       THEN 'delay must not be negative, nor run_at minus infinity: leave both out for a run at once'
+    WHEN lane = 'scheduler'
+      THEN 'the queue scheduler is the scheduler''s own: choose another name'
+    WHEN key IS NULL AND policy ->> 'key' IS NOT NULL
+      THEN 'jobs of this type have a key: pass the one that the payload stands for'
+    WHEN once AND key IS NULL
+      THEN 'once wants a key, by which the job can be found again'
     WHEN once AND policy ->> 'keep_finished' = 'false'
       THEN 'once can''t work for a job type that keeps no finished rows: keep them, or wake without once'
   END;
