@@ -77,11 +77,15 @@ def _many(store: Store, filter: Filter, dry_run: bool, as_json: bool) -> None:
     else:
         output.console().print(_told(applied, dry_run))
     if applied.unsettled:
-        output.complain(f"{applied.unsettled} jobs were locked or kept changing: run the same again for them")
+        output.complain(f"{_jobs(applied.unsettled)} locked or kept changing: run the same again")
         raise click.exceptions.Exit(1)
 
 
 def _told(applied: Applied, dry_run: bool) -> str:
     done = "would be cancelled or asked to stop" if dry_run else "cancelled or asked to stop"
-    rest = f"; {applied.unchanged} more match and have ended already or were asked before" if applied.unchanged else ""
-    return f"{applied.affected} jobs {done}{rest}"
+    rest = f"; {applied.unchanged} more had ended already or were asked before" if applied.unchanged else ""
+    return f"{_jobs(applied.affected)} {done}{rest}"
+
+
+def _jobs(number: int) -> str:
+    return "1 job" if number == 1 else f"{number} jobs"

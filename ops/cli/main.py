@@ -6,6 +6,7 @@ is imported when it is called, so that ``dramaturg --help`` costs nothing.
 
 from __future__ import annotations
 
+import errno
 import importlib
 import io
 import os
@@ -14,7 +15,7 @@ from collections.abc import Sequence
 
 import click
 
-from ops.cli.output import complain, emit
+from ops.cli.output import Unwritable, complain, emit
 from store.errors import DramaturgError, UsageError
 
 #: name -> (module, attribute, the line in ``--help``)
@@ -62,15 +63,37 @@ def cli() -> None:
     """
 
 
+def entry() -> int:
+    """The program: ``main`` in a process of its own, whose logging is ours to set up."""
+    _tame_logs()
+    return main()
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and answer its exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
     as_json = "--json" in (words[: words.index("--")] if "--" in words else words)
+    if sys.stdout is None:
+        complain("standard output is closed: give it a place to go, such as /dev/null")
+        return FAILED
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # a character that the terminal lacks is no error
     try:
-        code = cli.main(words, prog_name="dramaturg", standalone_mode=False)
+        code = _run(words, as_json)
         sys.stdout.flush()
+    except OSError as error:
+        # At exit Python would complain about what it could not write.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if not isinstance(error, BrokenPipeError):  # whoever read our output may go
+            complain(f"standard output can't be written ({errno.errorcode.get(error.errno or 0, 'unknown')})")
+        return FAILED
+    return code
+
+
+def _run(words: list[str], as_json: bool) -> int:
+    """The command's exit code. Raises OSError where standard output can't be written, and nothing else."""
+    try:
+        code = cli.main(words, prog_name="dramaturg", standalone_mode=False)
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.ctx.get_help() if error.ctx is not None else "", err=True)
         return USAGE
@@ -82,13 +105,21 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _failed(error.code, str(error), USAGE if isinstance(error, UsageError) else FAILED, as_json)
     except (click.Abort, KeyboardInterrupt):
         return _failed("interrupted", "interrupted", INTERRUPTED, as_json)
-    except BrokenPipeError:
-        # Whoever read our output has gone; at exit Python would complain about what it could not write.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return FAILED
-    except Exception as error:  # noqa: BLE001 - the last door: a foreign text must not reach the terminal
+    except (BrokenPipeError, Unwritable):
+        raise
+    except Exception as error:  # the last door: a foreign text must not reach the terminal
+        if isinstance(error, OSError) and _raised_in(error) == "click.utils":
+            raise  # click could not print its help or version
         return _unexpected(error, as_json)
     return code if isinstance(code, int) else 0
+
+
+def _raised_in(error: Exception) -> str:
+    """The module whose code raised it."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return "" if trace is None else str(trace.tb_frame.f_globals.get("__name__", ""))
 
 
 def _tame_logs() -> None:
@@ -128,4 +159,4 @@ def _with_hint(error: click.UsageError) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(entry())

@@ -37,7 +37,9 @@ def filter_options(command: F) -> F:
                 type=click.Choice([*(state.value for state in State), *PHASES]),
                 help="Jobs in this state; may be given several times. ready, scheduled and parked are parts of queued.",
             ),
-            click.option("--phase", type=click.Choice(PHASES), help="Queued jobs in this phase."),
+            click.option(
+                "--phase", "phases", multiple=True, type=click.Choice(PHASES), help="Queued jobs in this phase."
+            ),
             click.option(
                 "--failure", "failure_code", metavar="CODE", help="Jobs whose last attempt failed with this code."
             ),
@@ -55,15 +57,18 @@ def chosen(
     key: str | None = None,
     owner: str | None = None,
     states: Sequence[str] = (),
-    phase: str | None = None,
+    phases: Sequence[str] = (),
     failure_code: str | None = None,
 ) -> Filter:
     """The filter of ``filter_options``. Raises UsageError for names that no job can have, and for states that exclude
     each other."""
-    phases = [word for word in states if word in PHASES] + ([phase] if phase else [])
-    others = [word for word in states if word not in PHASES and (word != State.QUEUED or not phases)]
-    if len(set(phases)) > 1 or (phases and others):
-        raise UsageError("a phase (ready, scheduled, parked) is a part of queued: name one, and no other state")
+    parts = list(dict.fromkeys([*(word for word in states if word in PHASES), *phases]))
+    others = [word for word in states if word not in PHASES and (word != State.QUEUED or not parts)]
+    if len(parts) > 1 or (parts and others):
+        raise UsageError(
+            f"{' and '.join([*parts, *dict.fromkeys(others)])} can't be asked for together: ready, scheduled and "
+            "parked are phases of queued, so name queued, or run the same once for each of them"
+        )
     if failure_code is not None and not _CODE.fullmatch(failure_code):
         raise UsageError("--failure wants a failure's code, such as worker_lost")
     for field, value in (("domain", domain), ("queue", queue), ("job type", job_type), ("key", key), ("owner", owner)):
@@ -76,6 +81,6 @@ def chosen(
         key=key,
         owner=owner,
         states=tuple(dict.fromkeys(others)) or None,
-        phase=phases[0] if phases else None,  # type: ignore[arg-type]  # one of PHASES, which click has checked
+        phase=parts[0] if parts else None,  # type: ignore[arg-type]  # one of PHASES, which click has checked
         failure_code=failure_code,
     )

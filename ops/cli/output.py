@@ -7,7 +7,8 @@ markup.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -38,6 +39,10 @@ STYLES = {
 PIPE_WIDTH = 220
 
 
+class Unwritable(OSError):
+    """Standard output takes no more: a full disk, or a descriptor that is not for writing."""
+
+
 def printable(text: str) -> str:
     """``text`` with everything that could drive a terminal or forge a line spelled out (``\\x1b``)."""
     if text.isprintable():
@@ -53,7 +58,19 @@ def complain(message: str) -> None:
 
 def emit(value: object) -> None:
     """Print one JSON value. Everything beyond ASCII is escaped, so it is safe in any terminal and encoding."""
-    click.echo(json.dumps(value, ensure_ascii=True, allow_nan=False))
+    text = json.dumps(value, ensure_ascii=True, allow_nan=False)
+    with _writing():
+        click.echo(text)
+
+
+@contextmanager
+def _writing() -> Iterator[None]:
+    try:
+        yield
+    except BrokenPipeError:
+        raise  # a reader who has gone is no fault
+    except OSError as error:
+        raise Unwritable(error.errno, "standard output can't be written") from None
 
 
 def moment(value: datetime | None) -> str | None:
@@ -114,7 +131,12 @@ def length(seconds: float) -> str:
 
 def console() -> Console:
     """Where tables go: as wide as the terminal, or wide enough for a pipe."""
-    from rich.console import Console
+    from rich.console import Console as Plain
+
+    class Console(Plain):
+        def print(self, *objects: Any, **options: Any) -> None:
+            with _writing():
+                super().print(*objects, **options)
 
     made = Console(highlight=False, markup=False, emoji=False)
     return made if made.is_terminal else Console(highlight=False, markup=False, emoji=False, width=PIPE_WIDTH)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from ops.cli import output
+from ops.cli.keys import published_key
 from ops.cli.options import json_option
 from ops.cli.session import opened, settings_of_all, valkey
 from ops.cli.when import moment_of, seconds_of
@@ -84,6 +85,8 @@ def wake(
     """
     if delay is not None and at is not None:
         raise UsageError("--in and --at exclude each other")
+    from middleware.job import check_queue
+
     chosen, worker = settings_of_all()
     bell = valkey(chosen)
     text, value = _payload(payload, chosen.max_json_bytes)
@@ -93,7 +96,7 @@ def wake(
         text,
         None if key is None else check_name("key", key),
         check_name("domain", domain),
-        None if queue is None else check_name("queue", queue),
+        None if queue is None else check_queue(queue),
         None if owner is None else check_name("owner", owner),
         priority,
         once,
@@ -108,7 +111,7 @@ def wake(
         woken = store.wake([request])[0]
         reached = not woken.due or _ring(chosen, worker, bell, request)
     _answer(woken, request, now, as_json)
-    if actor is None and wanted.key is None and not as_json:
+    if actor is None and request.key is None and not as_json:
         click.echo(
             f"{output.printable(wanted.job_type)} is not declared here, so its payload could not be checked, and "
             "it has no key: this is a job of its own",
@@ -178,14 +181,20 @@ def _hint(store: Store, job_type: str) -> str:
 
 def _request(wanted: Wanted, policy: Policy, actor: JobActor[Any, Any] | None) -> Wake:
     """The wake to be written; what the command line left open is the published policy's."""
+    from middleware.job import check_queue
+
     if wanted.once and not policy.keep_finished:
         raise UsageError(f"{wanted.job_type} keeps no finished rows, so --once could not see what ran before")
-    queue = wanted.queue or policy.queue
+    queue = check_queue(wanted.queue or policy.queue)
     priority = policy.priority if wanted.priority is None else wanted.priority
     text, key = wanted.text, wanted.key
     if actor is not None:
         checked = actor.request(kwargs=wanted.payload, key=wanted.key, domain=wanted.domain, queue=queue)
         text, key = checked.payload, checked.key
+    elif key is None:
+        key = published_key(policy, wanted.payload)
+    if wanted.once and key is None:
+        raise UsageError(f"--once wants a --key, by which {wanted.job_type} can be found again")
     return Wake(
         id=job_id(wanted.domain, queue, wanted.job_type, key),
         domain=wanted.domain,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -42,6 +41,7 @@ class Engines:
         self._home = home
         self._valkey: SharedValkey | None = None
         self._postgres = _postgres(home) if kind == "postgres" and db_url is None else None
+        self._ours = db_url is None
         self._shares = valkey_url is None
         self._place = Valkey(home)
         self.db_url = db_url or (f"sqlite:///{home / 'jobs.db'}" if self._postgres is None else self._postgres.url)
@@ -57,12 +57,16 @@ class Engines:
         except OSError as error:
             raise Refused(f"{self._postgres.data} can't be deleted ({type(error).__name__}): delete it") from None
 
-    def exports(self) -> str:
-        """What another shell must set to see the same; a database that is somebody else's is not repeated."""
-        words = [f"JOBS_HOME={shlex.quote(str(self._home))}"]
+    def exports(self) -> dict[str, str]:
+        """The settings, by name, with which another shell sees the same; no server of somebody else is among them."""
+        found = {"JOBS_HOME": str(self._home)}
         if self._postgres is not None:
-            words.append(f"JOBS_DB_URL={shlex.quote(self.db_url)}")
-        return " ".join(words)
+            found["JOBS_DB_URL"] = self.db_url
+        return found
+
+    def named(self) -> list[str]:
+        """The settings that name servers of somebody else: they hold credentials, and are never repeated."""
+        return [name for name, ours in (("JOBS_DB_URL", self._ours), ("JOBS_VALKEY_URL", self._shares)) if not ours]
 
     def reach_named(self) -> None:
         """Returns if the Valkey answers that somebody else runs. Raises ValkeyUnavailable."""

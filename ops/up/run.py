@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ops.cli.session import settings_of_all
 from ops.up.children import STOP_SLACK, Child, ticker_argv, worker_argv
+from ops.up.elsewhere import elsewhere
 from ops.up.engines import Engines, Kind, kind_of
 from ops.up.homes import emptied, held
 from ops.up.house import House
@@ -17,7 +18,7 @@ from ops.up.source import Source, find_source
 from ops.up.stopping import Stop, StopAsked
 from store.contract import Store
 from store.engines.sockets import open_home
-from store.errors import StoreUnavailable
+from store.errors import Refused, StoreUnavailable
 
 if TYPE_CHECKING:
     from ops.up.tracked import Tracked
@@ -29,6 +30,9 @@ DEMO_SETTINGS: dict[str, str | None] = {
     "JOBS_LEASE_RENEW_SECONDS": None,
     "JOBS_LEASE_RENEW_JITTER_SECONDS": None,
 }
+
+#: What a demo says that was ended too early: who asked for it must not take it for one that went well.
+CUT_SHORT = "the demo was stopped before everything was shown: run it again to see the rest"
 
 #: Seconds between two looks at the rows.
 LOOK = 0.5
@@ -46,7 +50,7 @@ def up(plan: Plan, make_screen: Callable[[str], Screen]) -> dict[str, Any]:
     """Run until a stop is asked for, or the demo is over; answers what was there at the end.
 
     ``make_screen`` takes the headline. Whatever happens, nothing that was started here is left running. Raises
-    UsageError (then nothing was changed), Refused and Unavailable.
+    UsageError (then nothing was changed), Unavailable, and Refused: also for a demo that was stopped before its end.
     """
     store, worker = settings_of_all()
     source = find_source(plan.repo, Path.cwd())
@@ -69,6 +73,8 @@ def up(plan: Plan, make_screen: Callable[[str], Screen]) -> dict[str, Any]:
             finally:
                 screen.close()
         except StopAsked:
+            if plan.demo:
+                raise Refused(CUT_SHORT) from None
             return {"home": str(base), "repository": None, "proposals": []}
 
 
@@ -108,13 +114,14 @@ class _Performance:
         runtime = broker().runtime
         proposals: list[dict[str, Any]] = []
         copy: Path | None = None
+        cut_short = False
         try:
             self._engines.reach_named()
             with self._stop.breaking():
                 copy = bare_copy(self._source, self._home)
             self._screen.say(f"the repository is copied to {copy}: push there, and its proposals follow")
             self._engines.start()
-            self._screen.say(f"in another terminal: export {self._engines.exports()}; dramaturg list")
+            self._screen.hint("in another terminal:", elsewhere(self._engines))
             self._stop.check()
             runtime.store.migrate(runtime.subjects)
             runtime.publish()
@@ -124,7 +131,7 @@ class _Performance:
             self._perform(runtime.store, tracked, workers)
             proposals = self._at_the_end(tracked)
         except StopAsked:
-            pass
+            cut_short = self._plan.demo
         finally:
             self._screen.say("stopping: the workers first, the engines last")
             runtime.close()
@@ -134,6 +141,8 @@ class _Performance:
         if failed:
             raise failed[0]
         self._screen.say("stopped: nothing is left running")
+        if cut_short:
+            raise Refused(CUT_SHORT)
         return {"home": str(self._home), "repository": str(copy) if copy else None, "proposals": proposals}
 
     def _at_the_end(self, tracked: Tracked) -> list[dict[str, Any]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING, Protocol, TextIO
@@ -26,6 +26,10 @@ class Screen(Protocol):
 
     def say(self, text: str) -> None:
         """Something happened."""
+        ...
+
+    def hint(self, text: str, lines: Sequence[str]) -> None:
+        """Something to be copied: ``lines`` stand alone and are never broken."""
         ...
 
     def show(self, seen: Seen) -> None:
@@ -50,6 +54,14 @@ class Lines:
             return
         with _noticing_loss(self):
             self._out.write(f"{_time_of_day(clock.wall())}  {printable(text)}\n")
+            self._out.flush()
+
+    def hint(self, text: str, lines: Sequence[str]) -> None:
+        self.say(text)
+        if self.lost:
+            return
+        with _noticing_loss(self):
+            self._out.write("".join(f"{printable(line)}\n" for line in lines))
             self._out.flush()
 
     def show(self, seen: Seen) -> None:
@@ -79,6 +91,14 @@ class View:
     def say(self, text: str) -> None:
         self._said.append((clock.wall(), text))
         self._draw()
+
+    def hint(self, text: str, lines: Sequence[str]) -> None:
+        """Above the view, where it stays: the view itself forgets, and folds what is too long."""
+        if self.lost:
+            return
+        with _noticing_loss(self):
+            for line in (text, *lines):
+                self._live.console.print(printable(line), soft_wrap=True, markup=False, highlight=False)
 
     def show(self, seen: Seen) -> None:
         self._seen = seen

@@ -8,10 +8,13 @@ import re
 import subprocess
 from pathlib import Path
 from typing import NamedTuple
+from urllib.parse import urlsplit
 
 from store.errors import Unavailable, UsageError
 
 _REMOTE = re.compile(r"[^/]*:")  # git's own rule: a colon before the first slash
+_SCHEMES = ("file", "https", "http", "ssh", "git")
+_SECRETIVE = re.compile(r"[^/@:]*:[^/@]+@")  # user:password@host/path, a URL that lost its scheme
 _UNFIT = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 _GIT_TIME = 20.0  # seconds
 
@@ -29,11 +32,13 @@ class Source(NamedTuple):
 def find_source(repo: str | None, standing_in: Path) -> Source:
     """What ``--repo`` names, or the checkout around ``standing_in``. Changes nothing.
 
-    Raises UsageError for what is no repository or has no commit, and Unavailable without a git command.
+    Raises UsageError for what is no repository or has no commit and for a URL that holds a credential, and Unavailable
+    without a git command.
     """
     if repo is not None and (not repo.strip() or _UNFIT.search(repo)):
         raise UsageError("--repo wants a path or a URL, in UTF-8 and without control characters")
     if repo is not None and _REMOTE.match(repo) and not Path(repo).expanduser().exists():
+        _check_remote(repo)
         return _named(repo)
     path = standing_in if repo is None else Path(repo).expanduser().absolute()
     advice = "name one with --repo (make: REPO=)"
@@ -48,6 +53,23 @@ def find_source(repo: str | None, standing_in: Path) -> Source:
     ):
         raise UsageError(f"{path} {EMPTY}")
     return _named(_git(path, within, "rev-parse", "--show-toplevel") or found)
+
+
+def _check_remote(url: str) -> None:
+    """Raises UsageError for what must not be repeated anywhere: the origin is shown, and read by others."""
+    try:
+        parts = urlsplit(url) if "://" in url else None
+        password = None if parts is None else parts.password
+    except ValueError:
+        raise UsageError("--repo is a URL that can't be read") from None
+    if parts is None:
+        secretive = _SECRETIVE.match(url) is not None
+    else:  # a token often stands where the user's name does
+        secretive = password is not None or (parts.scheme in ("http", "https") and "@" in parts.netloc)
+        if parts.scheme not in _SCHEMES:
+            raise UsageError(f"--repo wants a path or a URL of {', '.join(_SCHEMES)}")
+    if secretive:
+        raise UsageError("the URL of --repo holds a credential: give it to git by a credential helper")
 
 
 def _named(origin: str) -> Source:

@@ -169,3 +169,16 @@ def test_a_cancel_that_names_nothing_touches_nothing(
 
 def test_an_id_and_filters_are_not_taken_together(dramaturg: Command, some: dict[str, str]) -> None:
     assert dramaturg("cancel", some["ready"], "--owner", "ann").code == 2
+
+
+def test_no_phase_of_several_is_silently_dropped(dramaturg: Command) -> None:
+    done = dramaturg("list", "--phase", "ready", "--phase", "parked")
+    assert done.code == 2
+    assert "ready and parked can't be asked for together" in done.err
+
+
+def test_one_job_is_told_as_one(dramaturg: Command, store: Store) -> None:
+    woken(store, "1", owner="ann")
+    assert dramaturg("cancel", "--owner", "ann", "--dry-run").out.startswith("1 job would be cancelled")
+    woken(store, "2", owner="ann")
+    assert dramaturg("cancel", "--owner", "ann").out.startswith("2 jobs cancelled")

@@ -140,3 +140,28 @@ def test_commands_that_look_need_no_valkey(dramaturg: Command, home: Path) -> No
         done = dramaturg(*words, JOBS_VALKEY_URL="redis://127.0.0.1:1")
         assert done.code == 0, done.err
     assert sorted(path.name for path in home.iterdir() if "valkey" in path.name) == []
+
+
+@pytest.mark.parametrize("words", ["list --json", "list", "list --nosuch --json", "--help"])
+@pytest.mark.parametrize("place", [">/dev/full", ">&-"])
+@pytest.mark.parametrize("rows", [0, 100])
+def test_output_that_can_not_be_written_is_one_line(
+    store: Store, home: Path, words: str, place: str, rows: int
+) -> None:
+    for number in range(rows):
+        woken(store, f"key-{number}", payload=f'{{"text":"{"x" * 400}"}}')
+    done = subprocess.run(
+        ["sh", "-c", f'exec "$0" -m ops.cli.main {words} {place}', sys.executable],
+        cwd=ROOT,
+        env=environment(home),
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 1
+    lines = [line for line in done.stderr.splitlines() if "standard output" in line]
+    assert len(lines) == 1
+    if "--nosuch" not in words:
+        assert done.stderr.splitlines() == lines
+    assert "Traceback" not in done.stderr

@@ -13,21 +13,22 @@ def test_no_option_narrows_nothing() -> None:
 
 
 def test_a_phase_may_stand_among_the_states() -> None:
-    assert chosen(states=["parked"]) == chosen(phase="parked")
+    assert chosen(states=["parked"]) == chosen(phases=["parked"])
     assert chosen(states=["queued", "ready"]).phase == "ready"
 
 
 @pytest.mark.parametrize(
     "options",
     [
-        {"states": ["ready"], "phase": "parked"},
+        {"states": ["ready"], "phases": ["parked"]},
         {"states": ["ready", "parked"]},
-        {"states": ["completed"], "phase": "ready"},
+        {"states": ["completed"], "phases": ["ready"]},
+        {"phases": ["ready", "parked"]},
         {"states": ["completed", "ready"]},
     ],
 )
 def test_a_phase_excludes_other_phases_and_states(options: dict[str, Any]) -> None:
-    with pytest.raises(UsageError, match="phase"):
+    with pytest.raises(UsageError, match="run the same once for each"):
         chosen(**options)
 
 
@@ -35,4 +36,4 @@ def test_a_phase_excludes_other_phases_and_states(options: dict[str, Any]) -> No
 @pytest.mark.parametrize("value", ["", " ", "a\x1b[0m", "a\x00", "\udcff", "e\u0301"])
 def test_a_name_that_no_job_can_have_is_refused(field: str, value: str) -> None:
     with pytest.raises(UsageError):
-        chosen(**{field: value})  # type: ignore[arg-type]
+        chosen(**{field: value})

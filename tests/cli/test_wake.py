@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
+from store.contract import ANY_VERSION, Document, Store
 from store.engines.valkey import Valkey
 from store.identity import job_id
+from store.policy import Policy
 from store.valkey.address import parse
 from store.valkey.client import Client
 from store.valkey.leases import Leases
@@ -128,6 +130,9 @@ BAD: dict[str, tuple[tuple[str, ...], str]] = {
     "key with a control character": (("wake", FOREIGN, "--key", "a\x00"), "control character"),
     "key that is not NFC": (("wake", FOREIGN, "--key", "e\u0301"), "NFC"),
     "empty domain": (("wake", FOREIGN, "--domain", " "), "domain is empty"),
+    "the scheduler's queue": (("wake", FOREIGN, "--queue", "scheduler"), "scheduler"),
+    "queue that no worker can serve": (("wake", FOREIGN, "--queue", "a b"), "queue"),
+    "once without a key": (("wake", FOREIGN, "--once"), "--key"),
     "queue too long": (("wake", FOREIGN, "--queue", "q" * 129), "queue"),
 }
 
@@ -176,3 +181,58 @@ def test_once_needs_a_type_that_keeps_its_finished_rows(dramaturg: Command, rows
     assert done.code == 2
     assert "keeps no finished rows" in done.err
     assert rows() == []
+
+
+# --- the key of a type that is declared elsewhere
+
+
+def publish(store: Store, **fields: Any) -> None:
+    store.put(Document("policy", FOREIGN, ANY_VERSION, Policy(FOREIGN, **fields).document()))
+
+
+@pytest.mark.parametrize(
+    ("template", "payload", "key"),
+    [
+        ("{invoice_id}", '{"invoice_id":7,"n":1}', "7"),
+        ("{area}/{{{invoice_id}}}", '{"area":"x","invoice_id":"7"}', "x/{7}"),
+        ("{flag}", '{"flag":true}', "True"),
+        ("fixed", "{}", "fixed"),
+    ],
+)
+def test_a_published_key_is_made_from_the_payload(
+    dramaturg: Command, store: Store, rows: Rows, template: str, payload: str, key: str
+) -> None:
+    publish(store, key=template)
+    for _ in range(2):
+        assert dramaturg("wake", FOREIGN, "--payload", payload, "--json").json["key"] == key
+    assert [row.id for row in rows()] == [job_id("default", "default", FOREIGN, key)]
+    assert dramaturg("wake", FOREIGN, "--payload", payload, "--once").code == 0
+    assert dramaturg("wake", FOREIGN, "--key", "mine", "--json").json["key"] == "mine"
+
+
+@pytest.mark.parametrize("payload", ["{}", '{"id":""}', '{"id":null}', '{"id":["hunter2"]}', '{"id":"a\\n"}'])
+def test_a_payload_without_what_the_published_key_names_changes_nothing(
+    dramaturg: Command, store: Store, rows: Rows, payload: str
+) -> None:
+    publish(store, key="{id}")
+    done = dramaturg("wake", FOREIGN, "--payload", payload)
+    assert done.code == 2
+    assert "key" in done.err
+    assert "hunter2" not in done.err
+    assert rows() == []
+
+
+@pytest.mark.parametrize("template", ["{a.b}", "{a[0]}", "{}", "{a!r}", "{a:>9}", "{a"])
+def test_a_published_key_that_can_not_be_read_is_refused(
+    dramaturg: Command, store: Store, rows: Rows, template: str
+) -> None:
+    publish(store, key=template)
+    done = dramaturg("wake", FOREIGN, "--payload", '{"a":1}')
+    assert done.code == 1
+    assert "--key" in done.err
+    assert rows() == []
+
+
+def test_a_schedule_is_one_job_whoever_wakes_it(dramaturg: Command, store: Store) -> None:
+    publish(store, periodic="0 9 * * *")
+    assert dramaturg("wake", FOREIGN, "--json").json["key"] == FOREIGN

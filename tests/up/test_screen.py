@@ -122,3 +122,15 @@ def test_the_live_view_keeps_the_newest_of_what_happened() -> None:
     assert "event 19." in last
     assert "event 2." not in last
     assert not view.lost
+
+
+def test_what_is_to_be_copied_is_never_broken() -> None:
+    lines = [f"export JOBS_HOME=/{'x' * 300}", "dramaturg list"]
+    plain, live = io.StringIO(), io.StringIO()
+    Lines(plain).hint("in another terminal:", lines)
+    view = View(Console(file=live, width=80, height=40, force_terminal=True), "headline")
+    view.hint("in another terminal:", lines)
+    view.close()
+    for out in (plain, live):
+        shown = out.getvalue().splitlines()  # a terminal's are led by what clears the line
+        assert all(any(one.endswith(line) for one in shown) for line in lines)

@@ -91,3 +91,25 @@ def test_up_refuses_an_empty_repository_and_changes_nothing(tmp_path: Path, empt
     said = refusal(tmp_path / "home", ROOT, "--repo", str(empty_repository))
     assert "no commit" in said
     assert len(said.splitlines()) == 1
+
+
+SECRETIVE = (
+    "https://user:hunter2@host.invalid/x.git",
+    "https://hunter2@host.invalid/x.git",
+    "ssh://git:hunter2@host.invalid/x.git",
+    "user:hunter2@host.invalid/x.git",
+    "ftp://user:hunter2@host.invalid/x",
+)
+
+
+@pytest.mark.parametrize("url", SECRETIVE)
+def test_a_url_with_a_credential_is_refused_and_never_repeated(url: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        find_source(url, Path("/"))
+    assert "hunter2" not in str(caught.value)
+
+
+def test_up_never_prints_a_credential(tmp_path: Path) -> None:
+    said = refusal(tmp_path / "home", tmp_path, "--repo", SECRETIVE[0])
+    assert "credential helper" in said
+    assert "hunter2" not in said

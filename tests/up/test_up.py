@@ -10,6 +10,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.engines_fixtures import processes_in
 from tests.up.programs import ROOT, Program, becomes, descendants, environment, lives, up
 
@@ -95,3 +97,13 @@ def test_the_demo_shows_everything_and_ends_by_itself(repository: Path, fresh_ho
         )
         assert program.leaves_nothing(0)
     assert [path.name for path in home.iterdir() if path.is_dir()] == ["demo"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_demo_that_is_stopped_has_not_gone_well(repository: Path, fresh_home: Path, number: signal.Signals) -> None:
+    with up(fresh_home / "home", "--demo", "--repo", str(repository)) as program:
+        program.says("worker-1 runs")
+        program.signal(number)
+        assert program.ends() == 1, program.said
+        assert program.said.count("stopped before everything was shown") == 1
+        assert program.leaves_nothing(0)
