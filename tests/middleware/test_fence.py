@@ -618,7 +618,7 @@ def test_a_stop_is_no_failure_of_a_coroutine_that_takes_its_time_to_end(
     working_broker.runtime.worker = WorkerSettings.model_validate(
         {"WORKER_CONCURRENCY": 1, "JOBS_LEASE_SECONDS": 5, "JOBS_SHUTDOWN_WAIT_FOR_LEASES_SEC": 0}
     )
-    begun = threading.Event()
+    begun, ended = threading.Event(), threading.Event()
 
     async def handler(payload: Payload, run: Run) -> None:
         begun.set()
@@ -626,7 +626,13 @@ def test_a_stop_is_no_failure_of_a_coroutine_that_takes_its_time_to_end(
             await asyncio.sleep(30)
         finally:
             await asyncio.sleep(1.5)
+            ended.set()
 
+    class Patient(Middleware):
+        def after_worker_shutdown(self, broker: Any, worker: Any) -> None:
+            ended.wait(10)  # before the event loop is stopped under the coroutine, which would haunt a later test
+
+    working_broker.add_middleware(Patient())
     id_ = job(working_broker, handler).send().id
     worker = start_worker()
     assert begun.wait(10)
