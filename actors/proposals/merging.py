@@ -61,7 +61,15 @@ class Merger:
 
     def _begin(self, git: View, proposal: Proposal) -> Proposal:
         base, head = commits_of(git, proposal.repository.name, proposal.base, proposal.head)
-        _check_mergeable(git, proposal, base, head)
+        try:
+            _check_mergeable(git, proposal, base, head)
+        except MergeRefused:
+            # Perhaps the branches hold what somebody else merged since we read the proposal: its mark was there first.
+            now = read(self._store, self._book, proposal.id)
+            if now.state is State.MERGING:
+                return now
+            lifecycle.decide(now, Action.MERGE)
+            raise
         with self._store.transaction() as tx:
             now = keep(self._book, tx, proposal.id)
             if now.state is State.MERGING:

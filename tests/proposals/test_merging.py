@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from pathlib import Path
 
@@ -224,6 +224,22 @@ def test_two_who_merge_at_the_same_moment_make_one_merge(desk: Desk) -> None:
     answers = at_once([merge] * 4)
     assert {answer for answer in answers if answer is not None} == set(merges(desk))
     assert desk.now(proposal).state is State.MERGED
+    assert told(desk, proposal) == [("opened", None), ("merging", None), ("merged", None)]
+
+
+def test_a_merge_that_ended_while_another_looked_is_no_merge_with_nothing_to_do(desk: Desk) -> None:
+    desk.workshop.commit("main", {"c.txt": "three\n"})
+    proposal = desk.open()
+
+    class Slow(GitView):
+        def heads(self, branches: Iterable[str]) -> dict[str, str | None]:
+            if desk.now(proposal).state is State.OPEN:
+                desk.proposals.merge(proposal.id)
+            return super().heads(branches)
+
+    with pytest.raises(ProposalRefused, match="merged"):
+        Proposals(desk.store, view=Slow).merge(proposal.id)
+    assert len(merges(desk)) == 1
     assert told(desk, proposal) == [("opened", None), ("merging", None), ("merged", None)]
 
 
