@@ -21,7 +21,7 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 
 install: $(VENV)/.installed ## the environment, in .venv
 
-up: install ## the main job on an embedded store: STORE=sqlite|postgres, REPO=path or URL
+up: install ## the main job on an embedded store: STORE=sqlite|postgres|surreal, REPO=path or URL
 	$(BIN)/dramaturg up --store $(STORE) $(if $(REPO),--repo "$(REPO)")
 
 demo: install ## the same, ends by itself once everything was shown

@@ -17,4 +17,8 @@ def open_store(url: str) -> Store:
         from store.sqlite.store import SqliteStore
 
         return SqliteStore(url)
-    raise UsageError("the database's URL must start with sqlite:// or postgresql://")
+    if scheme in ("ws", "wss"):
+        from store.surreal.store import SurrealStore
+
+        return SurrealStore(url)
+    raise UsageError("the database's URL must start with sqlite://, postgresql://, ws:// or wss://")

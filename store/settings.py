@@ -34,8 +34,9 @@ class StoreSettings(Section):
     @field_validator("db_url")
     @classmethod
     def _known_store(cls, value: SecretStr | None) -> SecretStr | None:
-        if value is not None and not value.get_secret_value().startswith(("sqlite://", "postgresql://", "postgres://")):
-            raise ValueError("must start with sqlite:// or postgresql://")
+        known = ("sqlite://", "postgresql://", "postgres://", "ws://", "wss://")
+        if value is not None and not value.get_secret_value().startswith(known):
+            raise ValueError("must start with sqlite://, postgresql://, ws:// or wss://")
         return value
 
     @field_validator("valkey_url")

@@ -1,6 +1,7 @@
-"""Real engines for tests: one Valkey and one Postgres for each test process, started when first asked for.
+"""Real engines for tests: one of each kind for each test process, started when first asked for.
 
-``valkey_url`` is empty at the start of each test; ``postgres_url`` is a fresh database, dropped afterwards. A test that
+``valkey_url`` is empty at the start of each test; ``postgres_url`` and ``surreal_url`` are fresh databases, dropped
+afterwards. A test that
 needs an engine of its own, to kill or to freeze it, makes one in ``fresh_home``.
 """
 
@@ -19,6 +20,7 @@ import pytest
 import redis
 
 from store.engines.postgres import Postgres
+from store.engines.surreal import Surreal
 from store.engines.valkey import Valkey
 
 #: What durability costs is of no use to a test that does not crash the machine.
@@ -99,3 +101,20 @@ def postgres_url(postgres_server: Postgres) -> Iterator[str]:
     if not postgres_server.running:
         postgres_server.start()
     postgres_server.drop_database(name)
+
+
+@pytest.fixture(scope="session")
+def surreal_server(engine_home: Path) -> Iterator[Surreal]:
+    with Surreal(engine_home / "surreal", durable=False) as server:
+        yield server
+
+
+@pytest.fixture
+def surreal_url(surreal_server: Surreal) -> Iterator[str]:
+    if not surreal_server.running:
+        surreal_server.start()
+    name = f"test_{uuid.uuid4().hex}"
+    yield surreal_server.url_of(name)
+    if not surreal_server.running:
+        surreal_server.start()
+    surreal_server.drop_database(name)

@@ -1,4 +1,5 @@
-"""The statements on our own tables, written once, and how the two dialects spell them.
+"""The statements on our own tables, written once, and how the two dialects of SQL spell them (``surql.py`` says the
+same in SurrealQL).
 
 In a statement ``{our}`` stands before the name of a table, ``{now}`` is the database's clock, ``{lock}`` keeps the row
 of ``p`` for this transaction (a write transaction of SQLite keeps all), and ``:name`` is a parameter. ``{tracked}``
@@ -32,6 +33,7 @@ class Dialect(NamedTuple):
     tracked: str
     parameter: str
     moment: Callable[[Any], datetime]  # what a column of time holds -> aware, in UTC
+    own: bool = False  # it has words of its own for every statement
 
 
 _DIALECTS = {
@@ -53,20 +55,28 @@ _DIALECTS = {
         parameter=r"%(\1)s",
         moment=lambda value: value.astimezone(UTC),
     ),
+    "surreal": Dialect(
+        our="dramaturg_", now="$now", lock="", tracked="", parameter=r"$\1", moment=clock.from_micros, own=True
+    ),
 }
 
 
 def dialect_of(name: str) -> Dialect:
     """The dialect of a store. Raises UsageError where proposals have no tables for it."""
     if name not in _DIALECTS:
-        raise UsageError(f"proposals can't be kept in a {name} store: use {' or '.join(_DIALECTS)}")
+        raise UsageError(f"proposals can't be kept in a {name} store: use one of {', '.join(_DIALECTS)}")
     return _DIALECTS[name]
 
 
 @cache
 def spelled(dialect: Dialect, statement: str) -> str:
     """``statement`` as this dialect spells it."""
-    text = re.sub(r":([a-z_]+)", dialect.parameter, statement)
+    if dialect.own:
+        from actors.proposals.surql import SURQL  # made of the statements below
+
+        if statement in SURQL:
+            return SURQL[statement]
+    text = re.sub(r"(?<!:):([a-z_]+)", dialect.parameter, statement)
     return text.format(our=dialect.our, now=dialect.now, lock=dialect.lock, tracked=dialect.tracked)
 
 

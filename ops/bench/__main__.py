@@ -45,7 +45,7 @@ def _cell(value: float | None, plain: float | None) -> str:
 @click.command()
 @click.option("--rounds", default=3, show_default=True, help="Interleaved rounds; the median counts.")
 @click.option("--jobs", default=8_000, show_default=True, help="Jobs of one drain.")
-@click.option("--store", "stores", multiple=True, default=("sqlite", "postgres"), show_default=True)
+@click.option("--store", "stores", multiple=True, default=("sqlite", "postgres", "surreal"), show_default=True)
 @click.option("--json", "json_path", type=click.Path(dir_okay=False, path_type=Path), help="Write all figures here.")
 def main(rounds: int, jobs: int, stores: tuple[str, ...], json_path: Path | None) -> None:
     """Measure Dramaturg on each store against plain Dramatiq on its RedisBroker."""

@@ -18,6 +18,7 @@ from typing import Any
 import orjson
 
 from store.engines.postgres import Postgres
+from store.engines.surreal import Surreal
 from store.engines.valkey import Valkey
 from store.errors import EngineFailed
 from store.filters import Filter
@@ -25,19 +26,21 @@ from store.open import open_store
 
 CONCURRENCY = 8
 
+_ENGINES: dict[str, type[Postgres] | type[Surreal]] = {"postgres": Postgres, "surreal": Surreal}
+
 #: Seconds that any single measurement may take.
 PATIENCE = 180.0
 
 
 class System:
-    """Plain Dramatiq ("dramatiq"), or Dramaturg on a store ("sqlite", "postgres")."""
+    """Plain Dramatiq ("dramatiq"), or Dramaturg on a store ("sqlite", "postgres", "surreal")."""
 
     def __init__(self, name: str, home: Path) -> None:
         self.name = name
         self._home = home / name
         self._home.mkdir(parents=True)
         self._valkey = Valkey(self._home).start()
-        self._postgres: Postgres | None = None
+        self._database: Postgres | Surreal | None = None
         self._socket = self._home / "bench.sock"
         self._environment = {
             **os.environ,
@@ -51,9 +54,9 @@ class System:
         }
         if name != "dramatiq":
             url = f"sqlite:///{self._home}/jobs.db"
-            if name == "postgres":
-                self._postgres = Postgres(self._home).start()
-                url = self._postgres.url
+            if name in _ENGINES:
+                self._database = _ENGINES[name](self._home).start()
+                url = self._database.url
             self._environment["JOBS_DB_URL"] = url
             self._store = open_store(url)
             self._store.migrate()
@@ -62,8 +65,8 @@ class System:
         """End the engines."""
         if self.name != "dramatiq":
             self._store.close()
-        if self._postgres is not None:
-            self._postgres.stop()
+        if self._database is not None:
+            self._database.stop()
         self._valkey.stop()
 
     def send(self, what: str, number: int) -> dict[str, Any]:

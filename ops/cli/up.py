@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 @click.option(
     "--store",
     "kind",
-    type=click.Choice(["sqlite", "postgres"]),
-    help="The store. Unset: that of JOBS_DB_URL, else sqlite.  [postgres is embedded unless JOBS_DB_URL names one]",
+    type=click.Choice(["sqlite", "postgres", "surreal"]),
+    help="The store. Unset: that of JOBS_DB_URL, else sqlite.  [the others are embedded unless JOBS_DB_URL names one]",
 )
 @click.option("--repo", metavar="PATH_OR_URL", help="The repository to copy. Unset: the checkout that you stand in.")
 @click.option("--demo", is_flag=True, help="Show a push and a crash on engines of its own, and end by itself.")
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 def up(kind: Kind | None, repo: str | None, demo: bool, as_json: bool) -> None:
     """Copy a repository, open three proposals between its branches, and track them until Ctrl-C.
 
-    Everything that is needed runs under JOBS_HOME and ends with this command: Valkey, Postgres where it is asked for, a
-    worker and the ticker. Commit to a branch of the copy, and the proposals follow.
+    Everything that is needed runs under JOBS_HOME and ends with this command: Valkey, Postgres or SurrealDB where it is
+    asked for, a worker and the ticker. Commit to a branch of the copy, and the proposals follow.
     """
     from ops.up.run import Plan, up
 

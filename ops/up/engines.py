@@ -1,4 +1,4 @@
-"""The embedded engines of ``up``: a Valkey, unless one is named, and a Postgres where it is asked for."""
+"""The embedded engines of ``up``: a Valkey, unless one is named; a Postgres or a SurrealDB where it is asked for."""
 
 from __future__ import annotations
 
@@ -15,10 +15,19 @@ from store.valkey.client import Client
 
 if TYPE_CHECKING:
     from store.engines.postgres import Postgres
+    from store.engines.surreal import Surreal
 
-Kind = Literal["sqlite", "postgres"]
+Kind = Literal["sqlite", "postgres", "surreal"]
 
-_KINDS: dict[str, Kind] = {"sqlite": "sqlite", "postgresql": "postgres", "postgres": "postgres"}
+_KINDS: dict[str, Kind] = {
+    "sqlite": "sqlite",
+    "postgresql": "postgres",
+    "postgres": "postgres",
+    "ws": "surreal",
+    "wss": "surreal",
+}
+
+_NAMES = {"postgres": "Postgres", "surreal": "SurrealDB"}
 
 
 def kind_of(asked: Kind | None, db_url: str | None) -> Kind:
@@ -40,27 +49,28 @@ class Engines:
     def __init__(self, home: Path, kind: Kind, *, db_url: str | None = None, valkey_url: str | None = None) -> None:
         self._home = home
         self._valkey: SharedValkey | None = None
-        self._postgres = _postgres(home) if kind == "postgres" and db_url is None else None
+        self._kind = kind
+        self._database = None if kind == "sqlite" or db_url is not None else _database(home, kind)
         self._ours = db_url is None
         self._shares = valkey_url is None
         self._place = Valkey(home)
-        self.db_url = db_url or (f"sqlite:///{home / 'jobs.db'}" if self._postgres is None else self._postgres.url)
+        self.db_url = db_url or (f"sqlite:///{home / 'jobs.db'}" if self._database is None else self._database.url)
         self.valkey_url = valkey_url or self._place.url
         self._address = parse(self.valkey_url)
 
     def forget(self) -> None:
         """Delete the database of an earlier one on this home, which Postgres may keep elsewhere. Raises Refused."""
-        if self._postgres is None or not self._postgres.data.exists():
+        if self._database is None or not self._database.data.exists():
             return
         try:
-            shutil.rmtree(self._postgres.data)
+            shutil.rmtree(self._database.data)
         except OSError as error:
-            raise Refused(f"{self._postgres.data} can't be deleted ({type(error).__name__}): delete it") from None
+            raise Refused(f"{self._database.data} can't be deleted ({type(error).__name__}): delete it") from None
 
     def exports(self) -> dict[str, str]:
         """The settings, by name, with which another shell sees the same; no server of somebody else is among them."""
         found = {"JOBS_HOME": str(self._home)}
-        if self._postgres is not None:
+        if self._database is not None:
             found["JOBS_DB_URL"] = self.db_url
         return found
 
@@ -81,24 +91,24 @@ class Engines:
         """Returns when they answer. Raises EngineFailed."""
         if self._shares:
             self._valkey = shared_valkey(self._home)
-        if self._postgres is not None:
-            self._postgres.start()
+        if self._database is not None:
+            self._database.start()
 
     def tend(self) -> str | None:
         """Start again what ended; what there is to tell, if anything. Raises EngineFailed."""
         if self._shares and ping(self._place.socket) is Answer.NOBODY:
             self._valkey = shared_valkey(self._home)
             return "Valkey was gone and is started again: what is due is offered anew"
-        if self._postgres is not None and not self._postgres.running:
-            self._postgres.start()
-            return "Postgres was gone and is started again"
+        if self._database is not None and not self._database.running:
+            self._database.start()
+            return f"{_NAMES[self._kind]} was gone and is started again"
         return None
 
     def stop(self) -> list[EngineFailed]:
         """End what was started here; answers what could not be ended."""
         ends = [] if self._valkey is None else [self._valkey.end]
-        if self._postgres is not None:
-            ends.append(self._postgres.stop)
+        if self._database is not None:
+            ends.append(self._database.stop)
         failed = []
         for end in ends:
             try:
@@ -109,7 +119,11 @@ class Engines:
         return failed
 
 
-def _postgres(home: Path) -> Postgres:
+def _database(home: Path, kind: Kind) -> Postgres | Surreal:
+    if kind == "surreal":
+        from store.engines.surreal import Surreal
+
+        return Surreal(home)
     from store.engines.postgres import Postgres  # brings its driver along
 
     return Postgres(home)

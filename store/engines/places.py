@@ -22,6 +22,9 @@ from store.engines.launch import error_name
 from store.engines.sockets import home_key, private_directory
 from store.errors import EngineFailed
 
+#: In the home of a SurrealDB: its URL, for the user's other programs.
+URL_FILE = "surreal.url"
+
 MAJOR = 18
 ACCOUNTS = ("postgres", "nobody")  # the first that exists
 # The first that we can write to. Not the temporary directory first: what lies there is deleted by age on many

@@ -12,12 +12,52 @@ from datetime import datetime
 from typing import Any, ClassVar
 
 import psycopg
+from surrealdb import BlockingWsSurrealConnection, RecordID
 
 from store import clock
 from store.contract import Store, Tx
 from store.job import COLUMNS, TIME_COLUMNS, Job
 from store.open import open_store
 from store.sqlite.store import SqliteStore
+from store.surreal.address import parse
+from store.surreal.store import SurrealStore
+from store.surreal.transaction import Bundle
+
+#: What the suite says in a caller's own words, as SQL has it. In braces: tables of theirs and ours, and parameters.
+SQL = {
+    "make orders": "CREATE TABLE {orders} (id integer PRIMARY KEY, note text NOT NULL)",
+    "add order": "INSERT INTO {orders} (id, note) VALUES ({id}, {note})",
+    "all orders": "SELECT id, note FROM {orders} ORDER BY id",
+    "orders beyond": "SELECT id, note FROM {orders} WHERE id > {id} ORDER BY id",
+    "remove order": "DELETE FROM {orders} WHERE id = {id}",
+    "note on all": "UPDATE {orders} SET note = {note} RETURNING id, note",
+    "note to change": "SELECT note FROM {orders} WHERE id = 1",
+    "forget all jobs": "DELETE FROM {job}",
+    "spoil history": "ALTER TABLE {history} RENAME TO somewhere_else",
+    "count migrations": "SELECT count(*) FROM {migration}",
+    "subjects": "SELECT DISTINCT subject FROM {migration}",
+    "migration of the future": "INSERT INTO {migration} (subject, number, name, breaking, applied_at) "
+    "SELECT {subject}, 999, 'from_the_future', {breaking}, applied_at FROM {migration} LIMIT 1",
+}
+
+_IN_ORDER = "(SELECT * FROM orders {where} ORDER BY id)"
+
+#: The same in SurrealQL.
+SURQL = {
+    "make orders": "{ DEFINE TABLE orders SCHEMAFULL; DEFINE FIELD note ON orders TYPE string }",
+    "add order": "CREATE type::record('orders', $id) SET note = $note RETURN NONE",
+    "all orders": f"SELECT VALUE [record::id(id), note] FROM {_IN_ORDER.format(where='')}",
+    "orders beyond": f"SELECT VALUE [record::id(id), note] FROM {_IN_ORDER.format(where='WHERE record::id(id) > $id')}",
+    "remove order": "DELETE type::record('orders', $id) RETURN NONE",
+    "note on all": "UPDATE orders SET note = $note RETURN VALUE [record::id(id), note]",
+    "note to change": "SELECT VALUE [note] FROM orders:1",
+    "forget all jobs": "DELETE dramaturg_job RETURN NONE",
+    "spoil history": "DEFINE FIELD OVERWRITE at ON dramaturg_history TYPE int ASSERT $value < 0",
+    "count migrations": "SELECT VALUE [count] FROM (SELECT count() FROM dramaturg_migration GROUP ALL)",
+    "subjects": "array::distinct((SELECT VALUE subject FROM dramaturg_migration))",
+    "migration of the future": "CREATE type::record('dramaturg_migration', [$subject, 999]) SET subject = $subject, "
+    "number = 999, name = 'from_the_future', breaking = $breaking, applied_at = $now RETURN NONE",
+}
 
 
 class Adapter(ABC):
@@ -76,6 +116,12 @@ class Adapter(ABC):
         for store in self._stores:
             store.close()
 
+    def say(self, name: str) -> str:
+        """One of the statements of SQL, as this store has it."""
+        tables = {table: self.table(table) for table in ("job", "history", "migration")}
+        parameters = {name: self.parameter(name) for name in ("id", "note", "subject", "breaking")}
+        return SQL[name].format(orders=self.orders, **tables, **parameters)
+
     def insert(self, tx: Tx, jobs: Iterable[Job]) -> None:
         """Write rows as they are, past all verbs."""
         values = ", ".join(self.parameter(name) for name in COLUMNS)
@@ -86,8 +132,12 @@ class Adapter(ABC):
     def plant(self, store: Store, jobs: Iterable[Job]) -> None:
         """Empty the table of jobs, and fill it with these."""
         with store.transaction() as tx:
-            tx.execute(f"DELETE FROM {self.table('job')}")
+            tx.execute(self.say("forget all jobs"))
             self.insert(tx, jobs)
+
+    def committing(self) -> Any:
+        """A caller's connection that commits each statement by itself, where there is such a thing."""
+        return self.connect()
 
     def _keep(self, store: Store) -> Store:
         self._stores.append(store)
@@ -105,6 +155,9 @@ class Sqlite(Adapter):
 
     def open_hasty(self) -> Store:
         return self._keep(SqliteStore(self.url, patience=0.05))
+
+    def committing(self) -> Any:
+        return self.connect(isolation_level=None)
 
     def join(self, **options: Any) -> Any:
         return sqlite3.connect(self.url.removeprefix("sqlite:///"), **options)
@@ -125,6 +178,12 @@ class Postgres(Adapter):
     orders = "public.orders"
     nowhere = "postgresql://nobody:hidden-word@127.0.0.1:1/jobs"
 
+    def committing(self) -> Any:
+        return self.connect(autocommit=True)
+
+    def say(self, name: str) -> str:
+        return super().say(name) + (" FOR UPDATE" if name == "note to change" else "")
+
     def join(self, **options: Any) -> Any:
         return psycopg.connect(self.url, **options)
 
@@ -138,4 +197,50 @@ class Postgres(Adapter):
         return "infinity" if moment == clock.PARKED else moment
 
 
-ADAPTERS: dict[str, type[Adapter]] = {"sqlite": Sqlite, "postgres": Postgres}
+class Surreal(Adapter):
+    """A database of its own on the engine of this test process."""
+
+    orders = "orders"
+    nowhere = "ws://nobody:hidden-word@127.0.0.1:1/dramaturg/jobs"
+
+    def open_hasty(self) -> Store:
+        return self._keep(SurrealStore(self.url, patience=0.05))
+
+    def committing(self) -> Any:
+        connection = self._sdk()
+        self._connections.append(connection)
+        return connection
+
+    def join(self, **options: Any) -> Any:
+        return Bundle(self._sdk())
+
+    def table(self, name: str) -> str:
+        return f"dramaturg_{name}"
+
+    def parameter(self, name: str) -> str:
+        return f"${name}"
+
+    def spell(self, moment: datetime) -> int:
+        return clock.micros(moment)
+
+    def say(self, name: str) -> str:
+        return SURQL[name]
+
+    def insert(self, tx: Tx, jobs: Iterable[Job]) -> None:
+        rows = [
+            {name: self._cell(name, value) for name, value in job._asdict().items()}
+            | {"id": RecordID("dramaturg_job", job.id)}
+            for job in jobs
+        ]
+        if rows:
+            tx.execute("INSERT INTO dramaturg_job $rows RETURN NONE", {"rows": rows})
+
+    def _sdk(self) -> BlockingWsSurrealConnection:
+        address = parse(self.url)
+        connection = BlockingWsSurrealConnection(address.server)
+        connection.signin(dict(address.credentials))
+        connection.use(address.namespace, address.database)
+        return connection
+
+
+ADAPTERS: dict[str, type[Adapter]] = {"sqlite": Sqlite, "postgres": Postgres, "surreal": Surreal}

@@ -30,6 +30,11 @@ def adapter(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Adapter]
         yield adapter
         adapter.close()
         return
+    if request.param == "surreal":
+        adapter = ADAPTERS["surreal"](request.getfixturevalue("surreal_url"))
+        yield adapter
+        adapter.close()
+        return
     server: Server = request.getfixturevalue("postgres_server")
     spares: Spares = request.getfixturevalue("spares")
     migrated = "store" in request.fixturenames

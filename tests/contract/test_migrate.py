@@ -34,7 +34,10 @@ def subject(folder: Path, store: Store, **files: str) -> Subject:
     place = folder / "shop" / store.dialect
     place.mkdir(parents=True, exist_ok=True)
     for name, text in files.items():
-        (place / f"{name}.sql").write_text(text, encoding="utf-8")
+        if store.dialect == "surreal":
+            (place / f"{name}.surql").write_text(SURQL[text], encoding="utf-8")
+        else:
+            (place / f"{name}.sql").write_text(text, encoding="utf-8")
     return Subject("shop", folder / "shop")
 
 
@@ -43,11 +46,20 @@ FIRST = {"001_orders": ORDERS + "-- a comment; with a semicolon\nINSERT INTO ord
 SECOND = {"002_more": "INSERT INTO orders (id) VALUES (2);\n"}
 BROKEN = {"002_more": "INSERT INTO orders (id) VALUES (2);\nINSERT INTO orders (id) VALUES (2);\n"}
 
+#: The same files in SurrealQL.
+SURQL = {
+    FIRST["001_orders"]: "DEFINE TABLE orders SCHEMAFULL;\nDEFINE FIELD note ON orders TYPE string DEFAULT 'a;b';\n"
+    "-- a comment; with a semicolon\nCREATE orders:1 SET note = 'x;y';\n",
+    SECOND["002_more"]: "CREATE orders:2;\n",
+    BROKEN["002_more"]: "CREATE orders:2;\nCREATE orders:2;\n",
+}
+
 
 def orders(store: Store) -> list[tuple[int, str]]:
     """What stands in the subject's table."""
+    columns = "VALUE [record::id(id), note]" if store.dialect == "surreal" else "id, note"
     with store.transaction() as tx:
-        return [(number, note) for number, note in tx.execute("SELECT id, note FROM orders ORDER BY id")]
+        return sorted((number, note) for number, note in tx.execute(f"SELECT {columns} FROM orders"))
 
 
 def test_an_empty_database_is_migrated_once(fresh: Store, adapter: Adapter) -> None:
@@ -75,7 +87,7 @@ def test_racing_migrators_are_harmless(adapter: Adapter, tmp_path: Path) -> None
     counts = at_once([partial(store.migrate, [shop]) for store in stores])
 
     with stores[0].transaction() as tx:
-        [(recorded,)] = tx.execute(f"SELECT count(*) FROM {adapter.table('migration')}")
+        [(recorded,)] = tx.execute(adapter.say("count migrations"))
     assert sum(counts) == recorded > 2
     assert orders(stores[0]) == [(1, "x;y"), (2, "a;b")]
     assert works(stores[0])
@@ -118,19 +130,13 @@ def test_a_verb_on_a_database_that_was_never_migrated_is_a_coded_error(fresh: St
 
 
 def _record(store: Store, adapter: Adapter, subject_: str, *, breaking: bool) -> None:
-    table, flag = adapter.table("migration"), adapter.parameter("breaking")
-    name = adapter.parameter("subject")
     with store.transaction() as tx:
-        tx.execute(
-            f"INSERT INTO {table} (subject, number, name, breaking, applied_at) "
-            f"SELECT {name}, 999, 'from_the_future', {flag}, applied_at FROM {table} LIMIT 1",
-            {"subject": subject_, "breaking": breaking},
-        )
+        tx.execute(adapter.say("migration of the future"), {"subject": subject_, "breaking": breaking})
 
 
 def _our_name(store: Store, adapter: Adapter) -> str:
     with store.transaction() as tx:
-        [(name,)] = tx.execute(f"SELECT DISTINCT subject FROM {adapter.table('migration')}")
+        [(name,)] = tx.execute(adapter.say("subjects"))
     assert isinstance(name, str)
     return name
 

@@ -8,11 +8,12 @@ import pytest
 from tests.endtoend.house import House
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(params=["sqlite", "postgres", "surreal"])
 def make_house(request: pytest.FixtureRequest, tmp_path: Path, valkey_url: str) -> Iterator[Callable[..., House]]:
     """Makes the test's system, on each store."""
     made: list[House] = []
-    url = f"sqlite:///{tmp_path}/jobs.db" if request.param == "sqlite" else request.getfixturevalue("postgres_url")
+    sqlite = request.param == "sqlite"
+    url = f"sqlite:///{tmp_path}/jobs.db" if sqlite else request.getfixturevalue(f"{request.param}_url")
 
     def make(**settings: str) -> House:
         made.append(House(tmp_path, url, valkey_url, **settings))

@@ -132,7 +132,7 @@ def atomic(thing: Thing, run: Run) -> Outcome | None:
     if thing.value:
         wait_for_gate(thing.thing)
     with run.transaction(Done("once")) as tx:
-        tx.execute(f"INSERT INTO effect VALUES ('{thing.thing}')")
+        tx.execute(f"INSERT INTO effect (name) VALUES ('{thing.thing}')")
     raise ValueError("hunter2")
 
 

@@ -172,14 +172,20 @@ def test_urgent_jobs_run_first(make_house: Callable[..., House]) -> None:
     assert [line[1] for line in house.lines("keyed")] == ["p5", "p4", "p3", "p2", "p1", "p0"]
 
 
-def effects(house: House) -> list[str]:
+def make_effects(house: House) -> None:
+    surreal = house.store.dialect == "surreal"
     with house.store.transaction() as tx:
-        return [row[0] for row in tx.execute("SELECT name FROM effect")]
+        tx.execute("DEFINE TABLE effect" if surreal else "CREATE TABLE effect (name TEXT)")
+
+
+def effects(house: House) -> list[str]:
+    value = "VALUE " if house.store.dialect == "surreal" else ""
+    with house.store.transaction() as tx:
+        return [row[0] for row in tx.execute(f"SELECT {value}name FROM effect")]
 
 
 def test_a_runs_own_transaction_commits_effect_and_finish_together(house: House) -> None:
-    with house.store.transaction() as tx:
-        tx.execute("CREATE TABLE effect (name TEXT)")
+    make_effects(house)
     house.worker()
     id_ = house.wake("test.atomic", "e")
     row = house.wait_state(id_, "completed")
@@ -190,8 +196,7 @@ def test_a_runs_own_transaction_commits_effect_and_finish_together(house: House)
 
 
 def test_the_transaction_of_a_run_that_lost_its_row_leaves_no_effect(house: House) -> None:
-    with house.store.transaction() as tx:
-        tx.execute("CREATE TABLE effect (name TEXT)")
+    make_effects(house)
     house.worker()
     id_ = house.wake("test.atomic", "l", 1)
     house.wait_lines(1, "begin", "l")

@@ -1,6 +1,7 @@
 """Proposals in every store, each time over empty tables and a repository of its own.
 
 A database is migrated once for each test process: SQLite's file is copied for each test, Postgres' tables are emptied.
+SurrealDB makes a new one.
 """
 
 from __future__ import annotations
@@ -36,12 +37,16 @@ def migrated_database(postgres_server: Postgres) -> Iterator[str]:
     postgres_server.drop_database("proposals")
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(params=["sqlite", "postgres", "surreal"])
 def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """A migrated database without a row."""
     if request.param == "sqlite":
         shutil.copy(request.getfixturevalue("migrated_file"), tmp_path / "jobs.db")
         return f"sqlite:///{tmp_path}/jobs.db"
+    if request.param == "surreal":
+        url = str(request.getfixturevalue("surreal_url"))
+        _migrate(url)
+        return url
     url = str(request.getfixturevalue("migrated_database"))
     with psycopg.connect(url) as connection:
         connection.execute("DROP FUNCTION IF EXISTS forbid CASCADE")
@@ -64,5 +69,7 @@ def desk(store: Store, tmp_path: Path) -> Desk:
 
 def _migrate(url: str) -> None:
     store = open_store(url)
-    store.migrate([SUBJECT])
-    store.close()
+    try:
+        store.migrate([SUBJECT])
+    finally:
+        store.close()

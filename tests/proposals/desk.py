@@ -24,7 +24,7 @@ from middleware.run import Run
 from middleware.runtime import Runtime
 from middleware.settings import WorkerSettings
 from store import clock
-from store.contract import ANY_VERSION, Document, Store
+from store.contract import ANY_VERSION, Change, Document, Store
 from store.errors import DramaturgError
 from store.events import Claim, Finish, Kind
 from store.identity import new_id, new_lease_id
@@ -33,6 +33,8 @@ from store.operations import Item, settle
 from store.outcome import Outcome
 from store.policy import Policy
 from store.settings import StoreSettings
+from store.surreal.errors import results
+from store.transitions import Answer, Decision, Write
 from tests.proposals.repositories import Workshop
 
 INTERVAL = 30.0
@@ -216,8 +218,18 @@ class Desk:
         tables = ("repository", "proposal", "proposal_snapshot", "proposal_feed", "job")
         return {name: sorted(self.execute(f"SELECT * FROM {{our}}{name}"), key=repr) for name in tables}
 
+    def delete_job(self, id_: str) -> None:
+        """The row is gone, as if an operator had pruned it."""
+        [job] = self.store.read([id_])
+        assert job is not None
+        deletion = Decision(Answer.APPLIED, None, Write(delete=True))
+        assert self.store.swap([Change(id_, job.revision, deletion)]) == [True]
+
     def fill(self, repositories: int, proposals: int) -> None:
         """So many repositories more with so many proposals each, one in fifty of them open."""
+        if self.surreal:
+            self._fill_surreal(repositories, proposals)
+            return
         rows = "json_array_elements(CAST(:rows AS json)) AS value" if self.postgres else "json_each(:rows)"
         first, second = ("CAST(value ->> {} AS uuid)" if self.postgres else "value ->> {}").format(0), "value ->> 1"
         owner = second if not self.postgres else f"CAST({second} AS uuid)"
@@ -236,12 +248,35 @@ class Desk:
         )
         self.execute("ANALYZE")
 
+    def _fill_surreal(self, repositories: int, proposals: int) -> None:
+        names = {new_id(): f"r{number}" for number in range(repositories)}
+        self.execute(
+            "{{ FOR $row IN $rows {{ CREATE type::record('dramaturg_repository', $row[0]) SET domain = 'd', "
+            "name = $row[1], path = '/r', incarnation = '1', registered_at = $now RETURN NONE }} }}",
+            rows=[list(row) for row in names.items()],
+        )
+        for id_ in names:
+            self.execute(
+                "{{ FOR $row IN $rows {{ CREATE type::record('dramaturg_proposal', $row[0]) SET "
+                "repository_id = $owner, title = 't', base = 'main', head = 'topic', state = $row[1], version = 1, "
+                "revision = 1, created_at = $now, updated_at = $now RETURN NONE }} }}",
+                rows=[[new_id(), "closed" if number % 50 else "open"] for number in range(proposals)],
+                owner=id_,
+            )
+
+    @property
+    def surreal(self) -> bool:
+        return self.store.dialect == "surreal"
+
     @property
     def postgres(self) -> bool:
         return self.store.dialect == "postgres"
 
     def plan(self, statement: str, **values: Any) -> str:
         """How the database runs a statement of ours."""
+        if self.surreal:  # explains statements by themselves only
+            words = spelled(dialect_of("surreal"), statement)
+            return str(results(self.store._ask(f"EXPLAIN {words}", values))[0])  # type: ignore[attr-defined]
         with self.store.transaction() as tx:
             explain = "EXPLAIN " if self.postgres else "EXPLAIN QUERY PLAN "
             rows = tx.execute(explain + spelled(dialect_of(self.store.dialect), statement), values)
@@ -249,7 +284,9 @@ class Desk:
 
     def forbid(self, table: str) -> None:
         """From now on every write on a table fails, as on a disk that is full."""
-        if not self.postgres:
+        if self.surreal:
+            self.execute(f"DEFINE EVENT forbid ON {{our}}{table} WHEN $event != 'DELETE' THEN {{{{ THROW 'no' }}}}")
+        elif not self.postgres:
             for verb in ("INSERT", "UPDATE"):
                 self.execute(
                     f"CREATE TRIGGER forbid_{verb} BEFORE {verb} ON {{our}}{table} BEGIN SELECT RAISE(ABORT, 'no'); END"

@@ -100,7 +100,7 @@ def test_a_worker_that_boots_in_mid_scan_is_served_by_one_more_scan(desk: Desk, 
     desk.store.wake([scan_repositories.request()])
     desk.scan(page=2)
     lost = desk.there(first).id
-    desk.execute("DELETE FROM {our}job WHERE id = :id", id=lost)
+    desk.delete_job(lost)
     desk.store.wake([scan_repositories.request()])
     while desk.scan(page=2).finish.kind is not Kind.DONE:
         pass

@@ -13,6 +13,7 @@ from actors.proposals.book import FIRST
 from actors.proposals.job import request
 from actors.proposals.model import State
 from actors.proposals.statements import PROPOSALS_OF_NAME, REFERENCES, REGISTRATIONS_WITH_WORK
+from actors.proposals.surql import HAS_WORK, OF_REPOSITORY
 from actors.proposals.tracking import RepositoryRef, Tracker
 from middleware.run import Run
 from store.contract import Store
@@ -153,6 +154,11 @@ def test_pages_and_lists_walk_their_indexes(desk: Desk) -> None:
     proposals = desk.open_many(1)
     desk.fill(100, 100)
     values = {"repository_id": proposals[0].repository.id, "after": FIRST, "limit": 50}
+    if desk.surreal:  # shows no plan of what stands inside another statement: those are asked for by themselves
+        assert "proposal_tracked" in desk.plan(REFERENCES, **values)
+        assert "proposal_tracked" in desk.plan(HAS_WORK.format("$id"), id=proposals[0].repository.id)
+        assert "proposal_repository" in desk.plan(OF_REPOSITORY.format("$id"), id=proposals[0].repository.id)
+        return
     for statement in (REFERENCES, REGISTRATIONS_WITH_WORK):
         assert "proposal_tracked" in desk.plan(statement, **values)
     listing = {"name": NAME, "domain": None, "state": None, "after": FIRST, "limit": 100}

@@ -61,8 +61,8 @@ def test_a_pass_ends_by_what_happened_in_it(draw: float) -> None:
 
 
 def test_a_store_that_proposals_have_no_tables_for_is_refused() -> None:
-    with pytest.raises(UsageError, match="sqlite or postgres"):
-        dialect_of("surreal")
+    with pytest.raises(UsageError, match="sqlite, postgres, surreal"):
+        dialect_of("oracle")
 
 
 def test_parameters_are_spelled_as_each_driver_wants_them() -> None:

@@ -29,7 +29,8 @@ DRIVERS = {
     "psycopg": ("store/postgres/", "store/engines/", "ops/bench/"),
     "sqlite3": ("store/sqlite/",),
     "redis": ("store/valkey/", "store/engines/"),
-    "surrealdb": ("store/surreal/",),
+    "surrealdb": ("store/surreal/", "store/engines/"),
+    "surrealdb_embedded": ("store/engines/",),
     "pygit2": ("actors/proposals/",),
 }
 
