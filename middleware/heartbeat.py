@@ -81,8 +81,10 @@ class Heartbeat:
 
     def _work(self, part: Callable[[float], None]) -> None:
         tick = min(TICK, self._runtime.worker.lease_seconds / 8)
-        while not self._end.wait(tick):
+        while True:  # at once: a worker that boots calls for the shift
             self._guarded(lambda: part(clock.elapsed()))
+            if self._end.wait(tick):
+                return
 
     def beat(self, moment: float) -> None:
         """What the store and this machine are to hear at ``moment`` (on clock.elapsed). Raises nothing."""

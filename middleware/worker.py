@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
+import time
 from collections.abc import Callable
 from types import FrameType
 from typing import TYPE_CHECKING, Any, cast
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
 
 #: Seconds that a claimed row waits for its start at most: it was meant to be a tenth of one.
 WAITING_MOST = 1.0
+
+#: Seconds that a worker's threads may take to begin.
+BEGIN_SECONDS = 10.0
 
 #: Seconds that the last finishes may take to be written at a stop.
 FLUSH_SECONDS = 30.0
@@ -88,6 +92,7 @@ class WorkerLife(Middleware):
         for holding in runtime.in_hand.rows():
             holding.tell(stopped=True)
         threading.Thread(target=self._interrupt, args=(broker,), name="stop", daemon=True).start()
+        _wait_for_threads(worker)
 
     def _interrupt(self, broker: Broker) -> None:
         runtime = broker.runtime
@@ -104,6 +109,16 @@ class WorkerLife(Middleware):
         broker.runtime.completion.close(FLUSH_SECONDS)
         if self._heartbeat is not None:
             self._heartbeat.stop(FLUSH_SECONDS)
+
+
+def _wait_for_threads(worker: dramatiq.Worker) -> None:
+    """Wait until each thread of ``worker`` hears a stop: Dramatiq's say that they run as they begin, and one that was
+    told to stop before that would run on."""
+    deadline = clock.elapsed() + BEGIN_SECONDS
+    threads: list[WorkerThread | ConsumerThread] = [*worker.workers, *worker.consumers.values()]
+    for thread in threads:
+        while thread.is_alive() and not thread.running and clock.elapsed() < deadline:
+            time.sleep(0.001)
 
 
 def _give_back(worker: dramatiq.Worker, lane: Lane, wanted: Callable[[Any], bool]) -> None:

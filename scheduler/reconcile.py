@@ -36,9 +36,14 @@ TERM_MOST: Final = 15.0
 LOOK_EVERY: Final = 1.0
 RECLAIM_EVERY_MOST: Final = 5.0
 
-#: Rows of each queue read in one page, pages of one look, and rows taken back in one sweep.
+#: Seconds between two looks while more is due than the ready set takes: fast workers empty it in a few of these.
+BACKLOG_EVERY: Final = 0.05
+
+#: Rows of each queue read in the first page of a look and in further ones, pages of one look, and rows taken back in
+#: one sweep.
 PAGE: Final = 100
-PAGES_MOST: Final = 20
+NEXT_PAGE: Final = 500
+PAGES_MOST: Final = 5
 RECLAIM_MOST: Final = 100
 
 #: Seconds between two looks when signals come thick and fast: the first while looks find something new, growing to the
@@ -77,6 +82,7 @@ class Shift:
         self._term_at = self._reclaim_at = 0.0
         self._grace_until = 0.0
         self._breath = BREATH
+        self._backlog = False  # more is due than was offered
         self._swept: str | None = None  # how far the last sweep for lost leases came
         self._cursors: dict[str, Due] = {}  # of each queue, how far it was offered
         lease = self._runtime.worker.lease_seconds
@@ -133,10 +139,11 @@ class Shift:
             self._guarded("dispatch_failed", self._dispatch)
             self._guarded("recurring_failed", self._recurring.fire)
             self._guarded("reclaim_failed", self._reclaim)
-            signal.wait(min(LOOK_EVERY, max(0.0, self._term_at - clock.elapsed())))
+            pace = BACKLOG_EVERY if self._backlog else LOOK_EVERY
+            signal.wait(min(pace, max(0.0, self._term_at - clock.elapsed())))
             if clock.elapsed() - looked_at > BREATH_MOST:
                 self._breath = BREATH  # it has been quiet
-            self._runtime.stopping.wait(max(0.0, self._breath - (clock.elapsed() - looked_at)))
+            self._runtime.stopping.wait(max(0.0, min(self._breath, pace) - (clock.elapsed() - looked_at)))
 
     def _guarded(self, trouble: str, step: Callable[[], object]) -> None:
         """One step; what goes wrong in it is told and keeps no other step from being done. Raises StoreUnavailable."""
@@ -153,10 +160,11 @@ class Shift:
     def _dispatch(self) -> None:
         """Offer what is due: the first page of each queue always, so that urgent rows never wait behind a full ready
         set, then further pages while it has room, on from where the last look stopped."""
-        new = 0
+        new, backlog = 0, False
         after: dict[str, Due] | None = None
         for _ in range(PAGES_MOST):
-            rows = self._runtime.store.due(limit=PAGE, after=after)
+            size = PAGE if after is None else NEXT_PAGE
+            rows = self._runtime.store.due(limit=size, after=after)
             self._runtime.health.sign("store")
             queues: dict[str, list[Due]] = {}
             for row in rows:
@@ -165,18 +173,23 @@ class Shift:
             for queue, page in queues.items():
                 offered = self._offer(queue, page, force=after is None)
                 new += offered.new
-                if len(page) < PAGE:
+                if len(page) < size:
                     self._cursors.pop(queue, None)  # that was the end: the next look begins anew
                     continue
                 if after is not None or offered.new:
                     self._cursors[queue] = page[-1]
                 if offered.ready < (WATERMARK if after is not None else WATERMARK // 2):
                     onward[queue] = self._cursors.setdefault(queue, page[-1])
+                else:
+                    backlog = True
             for queue in (after or {}).keys() - queues.keys():
                 self._cursors.pop(queue, None)
             if not onward or self._over():
                 break
             after = onward
+        else:
+            backlog = True
+        self._backlog = backlog
         self._breath = BREATH if new else min(self._breath * 2, BREATH_MOST)
         self._runtime.health.sign("scheduler")
 

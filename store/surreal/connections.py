@@ -160,6 +160,7 @@ class Connections:
     def _begin(self) -> None:
         self._process = os.getpid()
         self._lock = threading.Lock()
+        self.turn = threading.Lock()  # of those who try again after a conflict
         self._free = threading.BoundedSemaphore(self._size)
         self._idle: list[Link] = []
         self._generation = 0

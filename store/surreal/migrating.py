@@ -79,4 +79,4 @@ def _ask(connections: Connections, statements: str, migration: Migration | None)
                 return None
         return True
 
-    return persistently(ask, connections.patience)
+    return persistently(ask, connections.patience, connections.turn)

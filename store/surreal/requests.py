@@ -7,6 +7,7 @@ microseconds.
 from __future__ import annotations
 
 import random
+import threading
 import time
 from collections.abc import Callable, Mapping
 from datetime import datetime
@@ -24,6 +25,9 @@ Ask = Callable[[str, Mapping[str, Any]], Mapping[str, Any]]
 
 #: Seconds to wait before a conflict is tried again: a draw up to the first, which doubles up to the second.
 _PAUSE: Final = (0.002, 0.05)
+
+#: Seconds to wait at most until other threads of this process have settled their conflicts.
+_QUEUEING: Final = 60.0
 
 NOW: Final = "LET $now = $at ?? time::micros(time::now());"
 
@@ -55,7 +59,7 @@ def _one(connections: Connections, statements: str, step: Step, now: datetime | 
         with connections.lend() as link:
             return out(results(link.query(statements, values)))
 
-    return persistently(ask, connections.patience)
+    return persistently(ask, connections.patience, connections.turn)
 
 
 def out(found: list[Any]) -> Any:
@@ -66,20 +70,39 @@ def out(found: list[Any]) -> Any:
     raise StoreUnavailable("SurrealDB answered something else than it was asked: try again")
 
 
-def persistently(ask: Callable[[], Answer], patience: float) -> Answer:
-    """What ``ask`` answers, asked again after each conflict for up to ``patience`` seconds. Raises StoreUnavailable."""
-    deadline = clock.elapsed() + patience
-    pause, longest = _PAUSE
-    while True:
-        try:
-            return ask()
-        except Conflict:
-            if clock.elapsed() >= deadline:
-                raise StoreUnavailable(
-                    f"other transactions were in the way for {patience:.0f} s (TransactionConflict): try again"
-                ) from None
-        except Thrown as thrown:
-            raise Refused(f"the database refuses that ({thrown.word})") from None
-        # Who has waited long waits no longer than the others: with a pause that only grew, one might never get through.
-        time.sleep(random.uniform(0, pause))
-        pause = min(2 * pause, longest)
+def persistently(ask: Callable[[], Answer], patience: float, turn: threading.Lock) -> Answer:
+    """What ``ask`` answers, asked again after each conflict for up to ``patience`` seconds. Raises StoreUnavailable.
+
+    The first try is free; whoever meets a conflict tries again in ``turn`` with the others of this process. Large
+    batches on the same rows would else be in each other's way for ever: each commit undoes the work of all others.
+    """
+    try:
+        return _told(ask)
+    except Conflict:
+        pass
+    if not turn.acquire(timeout=_QUEUEING):
+        raise StoreUnavailable(f"other threads' conflicts were being settled for {_QUEUEING:.0f} s: try again")
+    try:
+        deadline = clock.elapsed() + patience
+        pause, longest = _PAUSE
+        while True:
+            # Who has waited long waits no longer than other processes: with a pause that only grew, one might never
+            # get through.
+            time.sleep(random.uniform(0, pause))
+            pause = min(2 * pause, longest)
+            try:
+                return _told(ask)
+            except Conflict:
+                if clock.elapsed() >= deadline:
+                    raise StoreUnavailable(
+                        f"other transactions were in the way for {patience:.0f} s (TransactionConflict): try again"
+                    ) from None
+    finally:
+        turn.release()
+
+
+def _told(ask: Callable[[], Answer]) -> Answer:
+    try:
+        return ask()
+    except Thrown as thrown:
+        raise Refused(f"the database refuses that ({thrown.word})") from None

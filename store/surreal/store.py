@@ -129,7 +129,7 @@ class SurrealStore:
     def transaction(self) -> Iterator[Transaction]:
         """As the contract says; it holds no lock, and its commit may be refused: see ``transaction.py``."""
         self._read(Step("true", {}), None)  # a server that isn't there is told at the beginning
-        with committed(Transaction(self._ask, self._connections.patience)) as transaction:
+        with committed(Transaction(self._ask, self._connections.patience, self._connections.turn)) as transaction:
             yield transaction
 
     def adopt(self, connection: Any) -> Transaction:

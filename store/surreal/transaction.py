@@ -15,6 +15,7 @@ from __future__ import annotations
 import base64
 import binascii
 import re
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
@@ -61,9 +62,10 @@ class _Part(NamedTuple):
 class Transaction:
     """What ``Tx`` of the contract asks for, with a commit of its own. Holds no connection and no lock."""
 
-    def __init__(self, ask: Ask, patience: float) -> None:
+    def __init__(self, ask: Ask, patience: float, turn: threading.Lock) -> None:
         self._ask = ask
         self._patience = patience
+        self._turn = turn
         self._parts: list[_Part] = []
         self._began: int | None = None
         self._ended = False
@@ -210,7 +212,7 @@ class Transaction:
                 "what this transaction was told has changed since: nothing was written, begin it again"
             )
 
-        return persistently(unless_changed, self._patience)
+        return persistently(unless_changed, self._patience, self._turn)
 
     def _request(self, statements: str, parts: Sequence[_Part], more: Mapping[str, Any]) -> None:
         values: dict[str, Any] = {"at": self._began, **more}
@@ -258,7 +260,7 @@ class Bundle:
     def transaction(self) -> Transaction:
         """The transaction that is going on, or begins here."""
         if self._transaction is None:
-            self._transaction = Transaction(self._query, self._patience)
+            self._transaction = Transaction(self._query, self._patience, threading.Lock())
         return self._transaction
 
     def execute(self, statement: str, parameters: Mapping[str, Any] | None = None) -> list[tuple[Any, ...]]:

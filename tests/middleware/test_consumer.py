@@ -12,6 +12,7 @@ from typing import Any
 
 import dramatiq
 import pytest
+from dramatiq.worker import WorkerThread
 
 from middleware import heartbeat as heartbeat_module
 from middleware.broker import SCHEDULER_QUEUE, Broker
@@ -391,6 +392,23 @@ def test_another_worker_may_follow_in_the_same_process(broker: Broker, start_wor
         actor.send()
         eventually(lambda number=number: len(ran) == number, 5, f"worker {number} to run the job")
         worker.stop()
+
+
+def test_a_stop_right_after_the_start_reaches_threads_that_had_not_begun(
+    broker: Broker, start_worker: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin = threading.Event()
+    run = WorkerThread.run
+
+    def late(self: WorkerThread) -> None:
+        assert begin.wait(20)
+        run(self)
+
+    monkeypatch.setattr(WorkerThread, "run", late)
+    worker = start_worker()
+    threading.Timer(0.2, begin.set).start()
+    worker.stop(timeout=5_000)
+    assert not [thread for thread in worker.workers if thread.is_alive()]
 
 
 def test_what_one_worker_could_not_write_is_not_held_for_ever_by_the_next(
