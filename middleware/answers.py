@@ -46,7 +46,9 @@ def class_of_value(value: object) -> str:
 
 def plain_finish(holding: Holding, kind: Kind, **fields: Any) -> Finish:
     """A finish of this run under its lease, attempt and generation."""
-    job = holding.job
-    counts = tuple(sorted(holding.counts.items()))
-    fields |= {"counts": counts, "progress": holding.progress}
-    return Finish(holding.lease_id, job.attempt, job.generation, kind, random.random(), **fields)
+    job, counts = holding.job, holding.counts
+    if counts:
+        fields["counts"] = tuple(sorted(counts.items()))
+    return Finish(
+        holding.lease_id, job.attempt, job.generation, kind, random.random(), progress=holding.progress, **fields
+    )

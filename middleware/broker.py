@@ -25,6 +25,7 @@ from periodiq import PeriodiqMiddleware
 from middleware import logs
 from middleware.consumer import Consumer
 from middleware.delivery import JobDelivery
+from middleware.ringing import Hint
 from middleware.runtime import WATERMARK, Runtime
 from store import clock
 from store.contract import Woken
@@ -78,11 +79,11 @@ class Broker(dramatiq.Broker):
     # --- jobs
 
     def wake(self, wakes: Sequence[Wake]) -> list[Woken]:
-        """Wake jobs in a transaction of their own, then ring for those that are due. Raises StoreUnavailable."""
+        """Wake jobs in a transaction of their own, and have those rung for that are due. Raises StoreUnavailable."""
         woken = self.runtime.store.wake(wakes, notify=False)
-        due = [(wake.queue, row.id, wake.priority) for wake, row in zip(wakes, woken, strict=True) if row.due]
+        due = [Hint(wake.queue, row.id, wake.priority) for wake, row in zip(wakes, woken, strict=True) if row.due]
         if due:
-            self.runtime.ring(due)
+            self.runtime.ringing.put(due)
         return woken
 
     def call_scheduler(self) -> None:

@@ -175,7 +175,9 @@ class Consumer(dramatiq.Consumer):
             return []
         runtime.health.sign("store")
         drops, backs, kept, found = [], [], [], []
-        again_at = clock.elapsed() + runtime.worker.renew_every
+        holdings: list[Holding] = []
+        unknown: list[Holding] = []
+        again_at, full_ms = clock.elapsed() + runtime.worker.renew_every, _ms(seconds)
         for one, row in zip(taken, claimed, strict=True):
             if row.job is None:
                 if row.held:
@@ -186,13 +188,16 @@ class Consumer(dramatiq.Consumer):
             actor = self._broker.actors.get(row.job.job_type)
             policy = None if actor is None else actor.options.get("job")
             holding = Holding(row.job, policy or Policy(row.job.job_type), one.member, again_at)
-            runtime.in_hand.add((holding,))
-            kept.append(Renewal(one.member, one.token, _ms(seconds)))
+            holdings.append(holding)
+            kept.append(Renewal(one.member, one.token, full_ms))
             if policy is None:
-                back = GiveBack(holding.lease_id, row.job.attempt, UNKNOWN_DELAY, "type_unknown_here")
-                runtime.completion.put(holding, back)
+                unknown.append(holding)
             else:
                 found.append(JobDelivery(holding, self._queue, self._give))
+        runtime.in_hand.add(holdings)
+        for holding in unknown:
+            back = GiveBack(holding.lease_id, holding.job.attempt, UNKNOWN_DELAY, "type_unknown_here")
+            runtime.completion.put(holding, back)
         try:
             if drops:
                 runtime.leases.ack(self._queue, drops)

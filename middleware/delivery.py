@@ -44,6 +44,8 @@ class JobDelivery(MessageProxy):
     """
 
     args: tuple[Any, ...] = ()
+    failed = False
+    _exception: BaseException | None = None
 
     def __init__(self, holding: Holding, queue: str, over: Callable[[], None]) -> None:
         self.holding = holding
@@ -53,8 +55,6 @@ class JobDelivery(MessageProxy):
         self.message_id = holding.job.id
         self.kwargs: dict[str, Any] = {}
         self.options: dict[str, Any] = {}
-        self.failed = False
-        self._exception: BaseException | None = None
         self._over: Callable[[], None] | None = over
 
     def end(self) -> None:

@@ -23,6 +23,9 @@ from store.job import Job
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger("dramaturg")
 
+#: The same for lines that every run writes: bound once by ``configure``, where ``log`` binds anew at each call.
+_runs = log
+
 #: Loggers of libraries whose texts are not ours: their exceptions are reduced to class, code and place.
 LIBRARIES = ("dramatiq", "periodiq", "psycopg", "redis", "asyncio", "concurrent", "pendulum", "pygit2")
 
@@ -32,12 +35,12 @@ QUIET = 60.0
 
 def job_started(job: Job) -> None:
     """A handler begins."""
-    log.info("job_started", job_id=job.id, job_type=job.job_type, attempt=job.attempt)
+    _runs.info("job_started", job_id=job.id, job_type=job.job_type, attempt=job.attempt)
 
 
 def job_completed(job: Job, state: str | None, seconds: float) -> None:
     """A run succeeded and its finish is durable; ``state`` is where the row is now (None: it was deleted)."""
-    log.info(
+    _runs.info(
         "job_completed",
         job_id=job.id,
         job_type=job.job_type,
@@ -140,6 +143,8 @@ def configure(level: str, style: str) -> None:
         logger_factory=structlog.stdlib.LoggerFactory(),
         cache_logger_on_first_use=True,
     )
+    global _runs
+    _runs = log.bind()
     last: Any = (
         structlog.processors.JSONRenderer(ensure_ascii=True)
         if style == "json"

@@ -12,6 +12,7 @@ from middleware import logs
 from middleware.completion import Completion
 from middleware.health import Health
 from middleware.holding import InHand
+from middleware.ringing import LAST_SECONDS, Hint, Ringing
 from middleware.settings import WorkerSettings
 from middleware.slots import Slots
 from store import clock
@@ -99,12 +100,17 @@ class Runtime:
             with self._lock:
                 self.__dict__.pop("_leases", None)
 
-    def ring(self, offers: Iterable[tuple[str, str, int]]) -> None:
-        """Offer rows (queue, id, priority) that are due: a hint that is never needed, so a failure is only logged."""
+    @cached_property
+    def ringing(self) -> Ringing:
+        """Rings for rows that are due, beside whoever woke them."""
+        return Ringing(self.ring)
+
+    def ring(self, hints: Iterable[Hint]) -> None:
+        """Offer rows that are due, here and now: a hint that is never needed, so a failure is only logged."""
         queues: dict[str, list[Offer]] = {}
         moment = clock.micros(clock.wall()) // 1000
-        for queue, id_, priority in offers:
-            queues.setdefault(queue, []).append(Offer(f"j:{id_}", job_score(priority, moment)))
+        for hint in hints:
+            queues.setdefault(hint.queue, []).append(Offer(f"j:{hint.id}", job_score(hint.priority, moment)))
         try:
             for queue, batch in queues.items():
                 self.leases.offer(queue, batch, watermark=WATERMARK)
@@ -169,6 +175,8 @@ class Runtime:
 
     def close(self) -> None:
         """Let go of everything."""
+        if "ringing" in self.__dict__:
+            self.ringing.close(LAST_SECONDS)
         if "store" in self.__dict__:
             self.store.close()
         with self._lock:

@@ -76,7 +76,12 @@ class WorkerLife(Middleware):
         self._heartbeat.start()
 
     def after_consumer_thread_boot(self, broker: dramatiq.Broker, thread: ConsumerThread) -> None:
-        """Called before the consumer takes anything: the shift's messages go to its lane."""
+        """Called before the consumer takes anything: the shift's messages go to its lane.
+
+        Dramatiq looks into its queue of delayed messages after each message; ours wait in Valkey, so that it is always
+        empty, and asking a Lane costs a tenth.
+        """
+        thread.delay_queue = cast(Any, Lane())
         if thread.queue_name == self._scheduler_queue:
             thread.work_queue = cast(Any, self._lane)
 

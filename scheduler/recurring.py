@@ -6,6 +6,7 @@ from datetime import datetime
 from zoneinfo import ZoneInfo
 
 from middleware import logs
+from middleware.ringing import Hint
 from middleware.runtime import Runtime
 from scheduler.ticks import Cron, missed, next_tick, parse
 from store import clock, payloads
@@ -102,7 +103,7 @@ def fire_due(runtime: Runtime, policy: Policy, cron: Cron, zone: ZoneInfo, now: 
         if not tx.put(marker):
             return True  # another scheduler was faster
         tx.wake([_wake(identity, policy, tick) for tick in fired])
-    runtime.ring((policy.queue, identity, policy.priority) for _ in fired)
+    runtime.ring(Hint(policy.queue, identity, policy.priority) for _ in fired)
     return len(ticks) > len(fired) and policy.catch_up == "all"
 
 

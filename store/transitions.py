@@ -299,10 +299,12 @@ def _leave(
     if obey_cancel and row.cancel_requested_at is not None and state is not State.CANCELLED:
         state = State.CANCELLED
         history = (*history, Entry("cancelled", row.attempt))
-    stamps = (*(("finished_at",) if state in TERMINAL else ()), *(("held_at",) if state is State.QUARANTINED else ()))
-    write = Write(_FREE | values | {"state": state.value, "ended_lease": row.lease_id}, stamps, run_in, run_at)
-    if state is not State.QUEUED:
-        write = write._replace(run_in=None, run_at=PARKED, earliest=False)
+    values = {**_FREE, **values, "state": state.value, "ended_lease": row.lease_id}
+    if state is State.QUEUED:
+        write = Write(values, (), run_in, run_at)
+    else:
+        stamps = ("held_at",) if state is State.QUARANTINED else ("finished_at",)
+        write = Write(values, stamps, run_at=PARKED, earliest=False)
     return Decision(Answer.APPLIED, state, write, history)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import orjson
 
@@ -20,16 +20,32 @@ from store.job import JSON_COLUMNS
 Spell = Callable[[datetime], Any]
 
 
-def rounds(wakes: Sequence[Wake]) -> Iterator[list[tuple[int, Wake]]]:
-    """Split into batches in which no id comes twice, keeping the order of each id; with the places in ``wakes``.
+class Named(Protocol):
+    """Anything about one row."""
 
-    An upsert can't touch one row twice in one statement.
+    @property
+    def id(self) -> str:
+        """The row's."""
+        ...
+
+
+Item = TypeVar("Item", bound=Named)
+
+
+def rounds(items: Sequence[Item]) -> Iterator[list[tuple[int, Item]]]:
+    """Split into batches in which no id comes twice, keeping the order of each id; with the places in ``items``.
+
+    A statement can't touch one row twice.
     """
-    waiting = list(enumerate(wakes))
+    waiting = list(enumerate(items))
+    if len({item.id for item in items}) == len(items):
+        if waiting:
+            yield waiting
+        return
     while waiting:
         seen: set[str] = set()
-        now: list[tuple[int, Wake]] = []
-        rest: list[tuple[int, Wake]] = []
+        now: list[tuple[int, Item]] = []
+        rest: list[tuple[int, Item]] = []
         for item in waiting:
             (rest if item[1].id in seen else now).append(item)
             seen.add(item[1].id)

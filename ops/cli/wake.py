@@ -215,6 +215,7 @@ def _ring(chosen: StoreSettings, worker: WorkerSettings, bell: tuple[str, Client
     """Tell Valkey, if one is up: a hint that saves the scheduler's next look. False where it was not reached."""
     from pydantic import SecretStr
 
+    from middleware.ringing import Hint
     from middleware.runtime import Runtime
     from store.errors import ValkeyUnavailable
 
@@ -228,7 +229,7 @@ def _ring(chosen: StoreSettings, worker: WorkerSettings, bell: tuple[str, Client
     finally:
         client.close()
     runtime = Runtime(chosen.model_copy(update={"valkey_url": SecretStr(url)}), worker)
-    runtime.ring([(request.queue, request.id, request.priority)])
+    runtime.ring([Hint(request.queue, request.id, request.priority)])
     runtime.close()
     return True
 

@@ -42,7 +42,7 @@ Connection = psycopg.Connection[Any]
 def wake(connection: Connection, wakes: Sequence[Wake], now: datetime | None, *, notify: bool = True) -> list[Woken]:
     """As ``Store.wake``; where an id comes twice, more than one statement, so inside a transaction."""
     answers: dict[int, Woken] = {}
-    for batch in _rounds(wakes):
+    for batch in wire.rounds(wakes):
         sent = {"wakes": wire.wakes_json([item for _, item in batch], spelled), "now": _at(now), "notify": notify}
         told = {row[0]: Woken._make(row) for row in rows(connection, _WAKE, sent)}
         answers.update((place, told[item.id]) for place, item in batch)
@@ -64,7 +64,7 @@ def due(connection: Connection, limit: int, after: Mapping[str, Due] | None, now
 def claim(connection: Connection, claims: Sequence[Claim], now: datetime | None) -> list[Claimed]:
     """As ``Store.claim``; a second statement only where some rows were not taken."""
     answers: dict[int, Claimed] = {}
-    for batch in _rounds(claims):
+    for batch in wire.rounds(claims):
         sent = {"claims": _json(item._asdict() for _, item in _by_id(batch)), "now": _at(now)}
         taken = {job.id: job for job in jobs(connection, _CLAIM, sent)}
         missed = [item for _, item in batch if item.id not in taken]
@@ -76,7 +76,7 @@ def claim(connection: Connection, claims: Sequence[Claim], now: datetime | None)
 def renew(connection: Connection, renewals: Sequence[Renewal], now: datetime | None) -> list[Renewed]:
     """As ``Store.renew``."""
     answers: dict[int, Renewed] = {}
-    for batch in _rounds(renewals):
+    for batch in wire.rounds(renewals):
         sent = {"renewals": _json(_renewal(item) for _, item in _by_id(batch)), "now": _at(now)}
         held: dict[str, bool] = dict(rows(connection, _RENEW, sent))
         answers.update((place, Renewed(item.id in held, held.get(item.id, False))) for place, item in batch)
@@ -127,11 +127,6 @@ def _entries(changes: Sequence[Change]) -> Iterator[dict[str, Any]]:
     for change in changes:
         for entry in change.decision.history:
             yield entry._asdict() | {"job_id": change.id, "detail": dict(entry.detail)}
-
-
-def _rounds(items: Sequence[Any]) -> Iterator[list[tuple[int, Any]]]:
-    """Batches in which no id comes twice: anything with an id is parted as wakes are."""
-    return wire.rounds(items)
 
 
 def _by_id(batch: list[tuple[int, Any]]) -> list[tuple[int, Any]]:

@@ -118,7 +118,8 @@ def _fetch(
     factory = tuple_row if make is tuple else lambda _: make
     with _Cursor(connection, row_factory=cast(Any, factory)) as cursor:
         cursor.execute(statement, parameters, prepare=False, binary=binary)
-        return cursor.fetchall() if cursor.description is not None else []
+        # Not ``cursor.description``: that makes an object for each column.
+        return cursor.fetchall() if cursor.pgresult is not None and cursor.pgresult.nfields else []
 
 
 def spelled(moment: datetime) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
+from functools import lru_cache
 from typing import Any, Final, get_type_hints
 
 import orjson
@@ -57,6 +58,7 @@ def job_of_undecoded(row: Sequence[Any]) -> Job:
     return job_of(values)
 
 
+@lru_cache(maxsize=64)  # a batch asks for one sum again and again
 def in_micros(moment: datetime, seconds: float) -> int:
     """``moment`` plus ``seconds``, as it is stored."""
     return clock.micros(clock.later(moment, seconds) if seconds else moment)

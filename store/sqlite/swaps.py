@@ -1,6 +1,7 @@
 """Decisions written on rows that are still as they were read, and the history that goes with them.
 
-Measured with batches of 50 on rows in random places: 17 us of CPU time a row, commit included.
+One statement for all decisions of a batch that differ in values alone: each statement that is run lets other threads go
+ahead, and waits for them to let it go on.
 """
 
 from __future__ import annotations
@@ -9,23 +10,22 @@ import sqlite3
 from collections.abc import Sequence
 from datetime import datetime
 from functools import lru_cache
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 import orjson
 import structlog
 
-from store import clock
+from store import clock, wire
 from store.contract import Change
-from store.job import COLUMNS, HISTORY_KEPT, Entry
+from store.job import COLUMNS, HISTORY_KEPT, Entry, State
 from store.sqlite.errors import Raised, code_of
-from store.sqlite.rows import in_micros, stored
+from store.sqlite.rows import batch, in_micros, stored
 from store.transitions import Write
 
 #: What a write does to run_at: nothing, take the earlier one, or replace it.
 _Move = Literal["", "earliest", "replace"]
 
-_GUARD: Final = "WHERE id = ?2 AND revision = ?3"
-_LAPSED: Final = " AND leased_until < ?1"
+_LAPSED: Final = " AND +job.leased_until < ?1"
 
 #: The only names that statements are made of.
 _NAMES: Final = {name: name for name in COLUMNS}
@@ -40,27 +40,65 @@ DELETE FROM dramaturg_history WHERE job_id = ?1 AND id <= (
 """
 
 
+_STATES: Final = {state.value: f"'{state.value}'" for state in State}
+
+#: Which of some rows are as they were read. Parameters: now, and an array of [id, revision, ...].
+STANDS: Final = """
+SELECT json_group_array(each.key) FROM json_each(?2) AS each CROSS JOIN dramaturg_job AS job
+  ON job.id = each.value ->> 0 AND job.revision = each.value ->> 1
+"""
+
+
+class Shape(NamedTuple):
+    """Decisions that one statement can write: they differ in few values alone."""
+
+    plain: tuple[tuple[str, str], ...]  # columns that take the same in all of them, and how that is spelled
+    columns: tuple[str, ...]
+    stamps: tuple[str, ...]
+    move: _Move
+    lapsed: bool
+    delete: bool
+
+
 def swap(cursor: sqlite3.Cursor, changes: Sequence[Change], now: datetime) -> list[bool]:
     """Write what is still true at ``now``. Sqlite3's errors pass, but for those of the history."""
     stamp = clock.micros(now)
-    answers = []
-    entries: list[tuple[str, Entry]] = []
-    for id_, revision, decision in changes:
-        write = decision.write
-        written = write is not None and _write(cursor, id_, revision, write, now, stamp)
-        if written and write is not None and not write.delete:
-            entries.extend((id_, entry) for entry in decision.history)
-        answers.append(written)
+    written = [False] * len(changes)
+    for round_ in wire.rounds(changes):
+        shapes: dict[Shape, list[tuple[int, list[Any]]]] = {}
+        for place, (id_, revision, decision) in round_:
+            if decision.write is not None:
+                shape, values = _shaped(decision.write, now)
+                shapes.setdefault(shape, []).append((place, [id_, revision, *values]))
+        for shape, rows in shapes.items():
+            for place in _write(cursor, shape, rows, stamp):
+                written[place] = True
+    entries = [
+        (id_, entry)
+        for (id_, _, decision), done in zip(changes, written, strict=True)
+        if done and decision.history and decision.write is not None and not decision.write.delete
+        for entry in decision.history
+    ]
     if entries:
         _record(cursor, entries, stamp)
-    return answers
+    return written
 
 
-def _write(cursor: sqlite3.Cursor, id_: str, revision: int, write: Write, now: datetime, stamp: int) -> bool:
+def _shaped(write: Write, now: datetime) -> tuple[Shape, list[Any]]:
     if write.delete:
-        cursor.execute(delete(write.lapsed), (stamp, id_, revision))
-        return cursor.rowcount > 0
-    values: list[Any] = [stamp, id_, revision, *map(stored, write.set.values())]
+        return Shape((), (), (), "", write.lapsed, True), []
+    # Each value that is taken out of the array costs as much as the rest of its column: most of a finish's are NULL.
+    plain, columns, values = [], [], []
+    for name, value in write.set.items():
+        if value is None:
+            plain.append((name, "NULL"))
+        elif value is False or value == 0:
+            plain.append((name, "0"))
+        elif name == "state" and value in _STATES:
+            plain.append((name, _STATES[value]))
+        else:
+            columns.append(name)
+            values.append(stored(value))
     move: _Move = "earliest" if write.earliest else "replace"
     if write.run_in is not None:
         values.append(in_micros(now, write.run_in))
@@ -68,27 +106,42 @@ def _write(cursor: sqlite3.Cursor, id_: str, revision: int, write: Write, now: d
         values.append(clock.micros(write.run_at))
     else:
         move = ""
-    cursor.execute(update(tuple(write.set), write.stamps, move, write.lapsed), values)
-    return cursor.rowcount > 0
+    return Shape(tuple(plain), tuple(columns), write.stamps, move, write.lapsed, False), values
+
+
+def _write(cursor: sqlite3.Cursor, shape: Shape, rows: list[tuple[int, list[Any]]], stamp: int) -> list[int]:
+    """The places of those that were written."""
+    asked = batch([values for _, values in rows])
+    [(found,)] = cursor.execute(STANDS + (_LAPSED if shape.lapsed else ""), (stamp, asked))
+    keys = orjson.loads(found)
+    if keys:
+        cursor.execute(statement(shape), (stamp, asked))
+    return [rows[key][0] for key in keys]
 
 
 @lru_cache(maxsize=256)
-def update(columns: tuple[str, ...], stamps: tuple[str, ...], move: _Move, lapsed: bool) -> str:
-    """The statement for decisions of one shape, of which ``transitions`` has some thirty.
+def statement(shape: Shape) -> str:
+    """The statement for decisions of one shape, of which ``transitions`` has some thirty: one for a whole batch.
 
-    Parameters: now, id, revision, a value for each of ``columns``, then run_at where there is a ``move``.
+    Parameters: now, and an array of [id, revision, a value for each column, then run_at where there is a ``move``].
+    A deleted row's history goes with it by a trigger.
     """
-    sets = ["revision = revision + 1", "updated_at = ?1"]
-    sets += [f"{_NAMES[name]} = ?{place}" for place, name in enumerate(columns, start=4)]
-    sets += [f"{_NAMES[name]} = ?1" for name in stamps]  # where a column is named twice, SQLite takes the last
-    last = len(columns) + 4
-    sets += {"": [], "earliest": [f"run_at = min(run_at, ?{last})"], "replace": [f"run_at = ?{last}"]}[move]
-    return f"UPDATE dramaturg_job SET {', '.join(sets)} {_GUARD}{_LAPSED if lapsed else ''}"
-
-
-def delete(lapsed: bool) -> str:
-    """The statement that removes a row; a trigger takes its history along. Parameters: now, id, revision."""
-    return f"DELETE FROM dramaturg_job {_GUARD}{_LAPSED if lapsed else ''}"
+    guard = _LAPSED if shape.lapsed else ""
+    if shape.delete:
+        return (
+            "DELETE FROM dramaturg_job AS job WHERE (id, revision) IN "
+            f"(SELECT each.value ->> 0, each.value ->> 1 FROM json_each(?2) AS each){guard}"
+        )
+    sets = ["revision = job.revision + 1", "updated_at = ?1"]
+    sets += [f"{_NAMES[name]} = {spelling}" for name, spelling in shape.plain]
+    sets += [f"{_NAMES[name]} = each.value ->> {place}" for place, name in enumerate(shape.columns, start=2)]
+    sets += [f"{_NAMES[name]} = ?1" for name in shape.stamps]  # where a column is named twice, SQLite takes the last
+    last = f"each.value ->> {len(shape.columns) + 2}"
+    sets += {"": [], "earliest": [f"run_at = min(run_at, {last})"], "replace": [f"run_at = {last}"]}[shape.move]
+    return (
+        f"UPDATE dramaturg_job AS job SET {', '.join(sets)} FROM json_each(?2) AS each "
+        f"WHERE job.id = each.value ->> 0 AND job.revision = each.value ->> 1{guard}"
+    )
 
 
 def _record(cursor: sqlite3.Cursor, entries: Sequence[tuple[str, Entry]], stamp: int) -> None:

@@ -19,6 +19,7 @@ from middleware.broker import SCHEDULER_QUEUE, Broker
 from middleware.build import build_broker
 from middleware.consumer import Consumer
 from middleware.job import Payload
+from middleware.ringing import Hint
 from middleware.run import Run
 from middleware.settings import WorkerSettings
 from middleware.worker import _ignore_second_signal
@@ -136,7 +137,7 @@ def test_a_job_of_a_type_unknown_here_is_given_back_uncounted_and_takes_no_slot(
 
 
 def test_a_hint_without_a_row_is_dropped(broker: Broker) -> None:
-    broker.runtime.ring([("default", "0190f3c2-7d1e-8a6b-9c3d-2f4e5a6b7c8d", 5)])
+    broker.runtime.ring([Hint("default", "0190f3c2-7d1e-8a6b-9c3d-2f4e5a6b7c8d", 5)])
     hands = Hands(broker)
     assert next(hands.consumer) is None
     sizes = broker.runtime.leases.sizes("default")
@@ -555,7 +556,7 @@ def test_a_valkey_whose_owner_ended_is_brought_up_by_somebody_else(fresh_home: P
         other.runtime.leases.sizes("default")
         owner.close()
         id_ = job(other, lambda payload, run: None).send().id
-        other.runtime.ring([("default", id_, 5)])
+        other.runtime.ring([Hint("default", id_, 5)])
         hands = Hands(other)
         hands.run()
         row = hands.row(id_)

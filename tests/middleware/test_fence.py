@@ -22,6 +22,7 @@ from middleware.fence import Fence, JobFailed
 from middleware.heartbeat import Heartbeat
 from middleware.interrupts import Cancelled, LeaseLost, Stopped
 from middleware.job import JobActor, Payload, declare
+from middleware.ringing import Hint
 from middleware.run import Run
 from middleware.settings import WorkerSettings
 from store.contract import Store
@@ -43,12 +44,18 @@ class Hands:
         broker.declare_queue(queue)
         broker.runtime.publish()
         self.broker, self.runtime = broker, broker.runtime
-        self.consumer = broker.consume(queue, timeout=100)
+        self._consumer = broker.consume(queue, timeout=100)
         self._work: PriorityQueue[Any] = PriorityQueue()
         keeper = ConsumerThread(broker=broker, queue_name=queue, prefetch=1, work_queue=self._work, worker_timeout=100)
-        keeper.consumer = self.consumer
+        keeper.consumer = self._consumer
         self.keeper = keeper
         self._thread = WorkerThread(broker=broker, consumers={queue: keeper}, work_queue=self._work, worker_timeout=100)
+
+    @property
+    def consumer(self) -> Any:
+        """What takes from the queue, once all that was sent has been rung for."""
+        assert self.runtime.ringing.flush(10)
+        return self._consumer
 
     def take(self) -> Any:
         """The next delivery."""
@@ -504,7 +511,7 @@ def test_a_run_ends_with_its_own_writes_or_not_at_all(broker: Broker) -> None:
     row = hands.row(id_)
     assert row is not None
     assert (row.state, row.retries) == ("queued", 1)
-    broker.runtime.ring([("default", id_, 5)])
+    broker.runtime.ring([Hint("default", id_, 5)])
     hands.run()
     row = hands.row(id_)
     assert row is not None

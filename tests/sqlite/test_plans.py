@@ -110,9 +110,13 @@ STATEMENTS = {
     "renew": (claims.RENEW, PRIMARY),
     "what is held": (claims.HELD, PRIMARY),
     "what was woken": (wakes.STORED, PRIMARY),
-    "swap": (swaps.update(("state", "result"), ("finished_at",), "earliest", False), PRIMARY),
-    "a swap of what lapsed": (swaps.update(("state",), (), "replace", True), PRIMARY),
-    "delete": (swaps.delete(True), PRIMARY),
+    "swap": (
+        swaps.statement(swaps.Shape((), ("state", "result"), ("finished_at",), "earliest", False, False)),
+        PRIMARY,
+    ),
+    "a swap of what lapsed": (swaps.statement(swaps.Shape((), ("state",), (), "replace", True, False)), PRIMARY),
+    "what stands": (swaps.STANDS, PRIMARY),
+    "delete": (swaps.statement(swaps.Shape((), (), (), "", True, True)), PRIMARY),
     "read": (finding.READ, PRIMARY),
     "read on any connection": (finding.READ_UNDECODED, PRIMARY),
 }
