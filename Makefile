@@ -39,8 +39,8 @@ test: check ## every test
 bench: install ## speed, as ratios in one run
 	$(BIN)/python -m ops.bench
 
-torture: ## arrives with its issue
-	@echo "torture is not built yet: it arrives with the fault-injection work"; exit 1
+torture: install ## random schedules: SEEDS=from-to, STORE=sqlite|postgres|surreal
+	$(BIN)/python -m tests.simulation --store $(STORE) --seeds $(or $(SEEDS),0-1000)
 
 clean: ## the environment and the data directory
 	rm -rf $(VENV) .dramaturg .pytest_cache .mypy_cache .ruff_cache .hypothesis
