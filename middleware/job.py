@@ -236,7 +236,7 @@ def declare(
         raise UsageError(f"{job_type!r} is declared already: a job type, and an actor's name, is there once")
     if not (isinstance(payload, type) and issubclass(payload, Payload)):
         raise UsageError(f"the payload of @job({job_type!r}) must be a subclass of dramaturg.Payload")
-    _check_handler(job_type, function)
+    check_handler(job_type, function)
     _check_template(job_type, payload, key)
     if key is not None and options.get("periodic") is not None:
         raise UsageError(f"@job({job_type!r}, periodic=...) has no key of its own: a schedule has one row")
@@ -270,7 +270,8 @@ def declare(
     return actor
 
 
-def _check_handler(job_type: str, function: Any) -> None:
+def check_handler(job_type: str, function: Any) -> None:
+    """Raise UsageError for what can't be called with a payload and a run."""
     if not callable(function):
         raise UsageError(f"@job({job_type!r}) wants a function")
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
