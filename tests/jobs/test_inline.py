@@ -59,16 +59,17 @@ def broker(tmp_path: Path) -> Iterator[Broker]:
 
 
 @pytest.fixture(params=["sqlite", "postgres", "surreal"])
-def url(request: pytest.FixtureRequest) -> str:
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     """An empty database of each kind."""
-    if request.param == "postgres":
+    if request.param == "sqlite":
+        yield f"sqlite:///{tmp_path}/kit.db"
+    elif request.param == "surreal":
+        yield request.getfixturevalue("surreal_url")
+    else:
         server, spares = request.getfixturevalue("postgres_server"), request.getfixturevalue("spares")
         name = spares.take(migrated=False)
-        request.addfinalizer(lambda: spares.give_back(name, migrated=False))
-        return str(server.url_of(name))
-    if request.param == "surreal":
-        return str(request.getfixturevalue("surreal_url"))
-    return f"sqlite:///{request.getfixturevalue('tmp_path')}/kit.db"
+        yield server.url_of(name)
+        spares.give_back(name, migrated=False)
 
 
 def job(broker: Broker, function: Any, name: str = "invoice.send", **options: Any) -> JobActor[Any, Invoice]:
