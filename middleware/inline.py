@@ -30,7 +30,7 @@ from middleware.frozen import FrozenStore
 from middleware.handlers import Handled, JobHandler, event_loop
 from middleware.heartbeat import TICK
 from middleware.holding import Holding
-from middleware.job import JobActor, validated
+from middleware.job import JobActor, dumped, validated
 from middleware.jobs import Jobs
 from middleware.loop import RowHeartbeat, run_one
 from middleware.lost import TERM, take_back
@@ -277,7 +277,7 @@ class InlineJobs:
             queue=policy.queue,
             job_type=job_type,
             key=key,
-            payload=payloads.encode(checked.model_dump(mode="json"), limit=self._runtime.settings.max_json_bytes),
+            payload=payloads.encode(dumped(checked, job_type), limit=self._runtime.settings.max_json_bytes),
             priority=policy.priority,
             delay=delay,
             max_retries=policy.max_retries,

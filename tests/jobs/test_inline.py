@@ -261,14 +261,61 @@ def test_a_job_that_fails_alike_is_held_where_its_type_asks_for_it(broker: Broke
         assert jobs.job(id_).held_at == jobs.now
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("-inf"), {"a": [float("nan")]}], ids=str)
-@pytest.mark.parametrize("answer", [Done, lambda value: Again(checkpoint=value)], ids=["result", "checkpoint"])
-def test_what_a_handler_may_not_answer_is_a_coded_failure(broker: Broker, answer: Any, value: Any) -> None:
-    send_invoice = job(broker, lambda invoice, run: answer(value))
+def nested(levels: int) -> list[Any]:
+    """So many lists, one in the other."""
+    value: list[Any] = []
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
+UNSPEAKABLE: dict[str, Any] = {
+    "NaN": float("nan"),
+    "infinity": {"good": 1, "bad": float("-inf")},
+    "10,000 nested lists": nested(10_000),
+    "65 nested lists": nested(65),
+    "too big": "x" * 1_100_000,
+    "half a character": "\ud800",
+    "a zero": "a\x00b",
+    "a number beyond 64 bits": 2**70,
+}
+
+
+@pytest.mark.parametrize("name", UNSPEAKABLE)
+@pytest.mark.parametrize("place", ["result", "checkpoint", "transaction"])
+def test_what_a_handler_may_not_answer_is_a_coded_failure(broker: Broker, place: str, name: str) -> None:
+    value = UNSPEAKABLE[name]
+
+    def answer(invoice: Invoice, run: Run) -> Any:
+        if place == "transaction":
+            with run.transaction(Done(value)):
+                raise AssertionError
+        return Done(value) if place == "result" else Again(checkpoint=value)
+
+    send_invoice = job(broker, answer)
     with InlineJobs(now=NOW, broker=broker) as jobs:
         id_ = send_invoice.send(invoice_id=7).id
         assert [ran.state for ran in jobs.run_due()] == ["queued"]
-        assert (jobs.job(id_).failure_code, jobs.job(id_).result) == ("payload_invalid", None)
+        there = jobs.job(id_)
+        assert (there.failure_code, there.retries, there.result, there.checkpoint) == ("payload_invalid", 1, None, None)
+
+
+class Loose(Payload):
+    """A payload whose schema lets anything through."""
+
+    value: Any
+
+
+@pytest.mark.parametrize("name", UNSPEAKABLE)
+def test_what_a_payload_may_not_hold_is_refused_where_it_is_sent(broker: Broker, name: str) -> None:
+    loose = declare(broker, lambda payload, run: None, "loose.job", Loose, None, {})
+    with InlineJobs(now=NOW, broker=broker) as jobs:
+        with pytest.raises(PayloadInvalid) as refused:
+            loose.send(value=UNSPEAKABLE[name])
+        with pytest.raises(PayloadInvalid), jobs.store.transaction() as tx:
+            loose.wake(tx, value=UNSPEAKABLE[name])
+        assert len(str(refused.value)) < 200
+        assert jobs.woken(loose) == []
 
 
 def test_a_type_that_keeps_nothing_leaves_nothing(broker: Broker) -> None:

@@ -131,6 +131,80 @@ def test_what_a_lost_worker_held_is_run_by_the_loop(store: Store, adapter: Adapt
     assert read(store, gone.id).attempt == gone.attempt + 1
 
 
+@pytest.mark.parametrize("interrupt", [False, True])
+def test_a_cancel_reaches_a_run_in_about_a_second(store: Store, make_jobs: MakeJobs, interrupt: bool) -> None:
+    going = threading.Event()
+
+    @handler(TYPE, interrupt=interrupt)
+    def long(payload: Any, run: Run) -> None:
+        going.set()
+        for _ in range(3000):
+            if not interrupt:
+                run.check()
+            time.sleep(0.01)  # what is interrupted asks nobody
+
+    id_ = woken(store)
+    with running(make_jobs(store), long):
+        assert going.wait(30)
+        settle(store, [Item(id_, Cancel(), Policy(TYPE))])
+        eventually(in_state(store, id_, "cancelled"), 10, "the cancel to be obeyed")
+    assert read(store, id_).retries == 0
+
+
+def test_ten_thousand_reports_are_few_writes(
+    store: Store, make_jobs: MakeJobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = []
+    renew = store.renew
+
+    def counted(renewals: Any, **options: Any) -> Any:
+        written.extend(one.progress for one in renewals if one.progress is not None)
+        return renew(renewals, **options)
+
+    monkeypatch.setattr(store, "renew", counted)
+
+    @handler(TYPE)
+    def busy(payload: Any, run: Run) -> None:
+        for number in range(10_000):
+            run.progress(number // 100, "on the way")
+            if number % 100 == 0:
+                time.sleep(0.02)
+
+    id_ = woken(store)
+    with running(make_jobs(store), busy):
+        eventually(in_state(store, id_, "completed"), what="the end")
+    assert len(written) <= 4
+    assert [percent for percent, _ in written] == sorted(percent for percent, _ in written)
+    assert read(store, id_).progress_percent == 99
+
+
+def test_a_retry_that_the_store_refuses_at_that_instant_is_not_lost(
+    store: Store, make_jobs: MakeJobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    swap, refusals = store.swap, [StoreUnavailable("away in this test")] * 2
+    seen = []
+
+    def unsteady(changes: Any, **options: Any) -> Any:
+        if changes and refusals:
+            seen.append(read(store, changes[0].id))
+            raise refusals.pop()
+        return swap(changes, **options)
+
+    monkeypatch.setattr(store, "swap", unsteady)
+
+    @handler(TYPE, backoff_first=0.001)
+    def fails_once(payload: Any, run: Run) -> None:
+        if run.attempt == 1:
+            raise ValueError
+
+    id_ = woken(store)
+    with running(make_jobs(store), fails_once):
+        eventually(in_state(store, id_, "completed"), what="the second attempt")
+    assert [(one.state, one.attempt) for one in seen] == [("processing", 1)] * 2  # leased, until its retry is written
+    assert read(store, id_).attempt == 2
+    assert [entry.kind for entry in store.history(id_)] == ["recovered", "attempt_failed"]
+
+
 # --- on one store: what is the same whatever lies below
 
 
@@ -172,53 +246,6 @@ def test_a_job_longer_than_its_lease_is_run_once_beside_an_idle_loop(sqlite: Sto
         with running(make_jobs(sqlite, JOBS_LEASE_SECONDS=1), long):
             eventually(in_state(sqlite, id_, "completed"), what="the end of the run")
     assert runs == [1]
-
-
-@pytest.mark.parametrize("interrupt", [False, True])
-def test_a_cancel_reaches_a_run_in_about_a_second(sqlite: Store, make_jobs: MakeJobs, interrupt: bool) -> None:
-    going = threading.Event()
-
-    @handler(TYPE, interrupt=interrupt)
-    def long(payload: Any, run: Run) -> None:
-        going.set()
-        for _ in range(3000):
-            if not interrupt:
-                run.check()
-            time.sleep(0.01)  # what is interrupted asks nobody
-
-    id_ = woken(sqlite)
-    with running(make_jobs(sqlite), long):
-        assert going.wait(30)
-        settle(sqlite, [Item(id_, Cancel(), Policy(TYPE))])
-        eventually(in_state(sqlite, id_, "cancelled"), 10, "the cancel to be obeyed")
-    assert read(sqlite, id_).retries == 0
-
-
-def test_ten_thousand_reports_are_few_writes(
-    sqlite: Store, make_jobs: MakeJobs, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    written = []
-    renew = sqlite.renew
-
-    def counted(renewals: Any, **options: Any) -> Any:
-        written.extend(one.progress for one in renewals if one.progress is not None)
-        return renew(renewals, **options)
-
-    monkeypatch.setattr(sqlite, "renew", counted)
-
-    @handler(TYPE)
-    def busy(payload: Any, run: Run) -> None:
-        for number in range(10_000):
-            run.progress(number // 100, "on the way")
-            if number % 100 == 0:
-                time.sleep(0.02)
-
-    id_ = woken(sqlite)
-    with running(make_jobs(sqlite), busy):
-        eventually(in_state(sqlite, id_, "completed"), what="the end")
-    assert len(written) <= 4
-    assert [percent for percent, _ in written] == sorted(percent for percent, _ in written)
-    assert read(sqlite, id_).progress_percent == 99
 
 
 def test_a_claim_whose_answer_was_lost_is_run_once(
