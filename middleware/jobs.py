@@ -152,14 +152,19 @@ class Jobs:
         """
         self._ready()
         self.lost_leases.step()
-        if lease_id is not None:
-            lease_id = check_id(lease_id)
-            held = self._runtime.store.find(Filter(states=(State.PROCESSING,), lease_id=lease_id), limit=1)
-            if held:
-                return Lease(held[0])
-        where = where_of(types, queues, domain)
-        taken = self._acquirer.take([lease_id or new_lease_id()], where, self._seconds(seconds))
-        return Lease(taken[0]) if taken else None
+        where, length = where_of(types, queues, domain), self._seconds(seconds)
+        if lease_id is None:
+            taken = self._acquirer.take([new_lease_id()], where, length)
+            return Lease(taken[0]) if taken else None
+        lease_id = check_id(lease_id)
+        if held := self._held_under(lease_id):
+            return held[0]
+        taken = self._acquirer.take([lease_id], where, length)
+        # The claim whose answer was lost may have been done while this one was made: the earlier one is the job.
+        held = self._held_under(lease_id) if taken else []
+        for late in held[1:]:
+            self.release(late)
+        return held[0] if held else None
 
     def renew(
         self, lease: Lease, *, seconds: float | None = None, percent: int | None = None, message: str | None = None
@@ -235,6 +240,10 @@ class Jobs:
         if self._lost is None:
             self._lost = LostLeases(self._runtime)
         return self._lost
+
+    def _held_under(self, lease_id: str) -> list[Lease]:
+        rows = self._runtime.store.find(Filter(states=(State.PROCESSING,), lease_id=lease_id), limit=10)
+        return [Lease(row) for row in sorted(rows, key=lambda row: (row.started_at or row.updated_at, row.id))]
 
     def _ready(self) -> None:
         if not self._checked:

@@ -138,16 +138,16 @@ class Loop:
                     self._pause = PAUSE
                     for row in rows:
                         self._hand_over(row)
-                except ClaimInDoubt as error:
-                    self._doubt = error.claims
-                    logs.trouble("queue_unavailable", error)
                 except StoreUnavailable as error:
+                    if isinstance(error, ClaimInDoubt):
+                        self._doubt = error.claims
                     logs.trouble("queue_unavailable", error)
                     self._wait_out(stop)
                     continue
                 except Refused as error:
                     logs.trouble("claim_refused", error)
                     self._wait_out(stop)
+                    continue
                 finally:
                     runtime.slots.give(places - len(rows))
                 runtime.health.sign("store")

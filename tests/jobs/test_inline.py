@@ -134,7 +134,8 @@ def test_a_runs_own_transaction_commits_its_wakes_with_its_end_or_not_at_all(bro
         assert (jobs.job(id_).state, jobs.woken(send_invoice)) == ("queued", [])
         jobs.drain()
         assert (jobs.job(id_).state, jobs.job(id_).result) == ("completed", '"paid"')
-        assert [one.state for one in jobs.woken(send_invoice, invoice_id=7)] == ["completed"]
+        [sent] = jobs.woken(send_invoice, invoice_id=7)
+        assert (sent.state, sent.created_at) == ("completed", jobs.now)
 
 
 # --- outcomes, cancels, wakes: as in a worker

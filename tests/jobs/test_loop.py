@@ -119,6 +119,22 @@ def test_five_restarts_in_one_long_job_are_no_failure(store: Store, make_jobs: M
     assert read(store, id_).attempt == 6
 
 
+def test_a_job_in_hand_is_marked_at_a_stop_so_that_a_kill_counts_as_none(store: Store, make_jobs: MakeJobs) -> None:
+    going = threading.Event()
+
+    @handler(TYPE)
+    def patient(payload: Any, run: Run) -> Done:
+        going.set()
+        eventually(lambda: read(store, id_).stopping, what="the mark in the row")
+        return Done(run.stopping)
+
+    id_ = woken(store)
+    with running(make_jobs(store), patient):
+        assert going.wait(30)
+    there = read(store, id_)
+    assert (there.state, there.result) == ("completed", "true")  # it had its time to end
+
+
 def test_what_a_lost_worker_held_is_run_by_the_loop(store: Store, adapter: Adapter, make_jobs: MakeJobs) -> None:
     @handler(TYPE, backoff_first=0.001)
     def done(payload: Any, run: Run) -> None:

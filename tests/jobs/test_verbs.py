@@ -19,7 +19,7 @@ from store.policy import Policy
 from store.transitions import Answer
 from tests.contract.acts import at_once, publish, read
 from tests.contract.adapters import Adapter
-from tests.contract.rows import TYPE, later, row, wake
+from tests.contract.rows import TYPE, claim, later, row, wake
 from tests.jobs.conftest import MakeJobs
 
 
@@ -112,20 +112,37 @@ def test_a_call_whose_answer_was_lost_is_repeated_under_the_same_lease(
     store: Store, jobs: Jobs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, second = woken(store, key="a", priority=1), woken(store, key="b")
-    claim, token = store.claim, new_lease_id()
+    real, token = store.claim, new_lease_id()
 
     def lost(*args: Any, **options: Any) -> Any:
-        claim(*args, **options)
+        real(*args, **options)
         raise StoreUnavailable("the answer was lost")
 
     monkeypatch.setattr(store, "claim", lost)
     with pytest.raises(StoreUnavailable):
         jobs.acquire(lease_id=token)
-    monkeypatch.setattr(store, "claim", claim)
+    monkeypatch.setattr(store, "claim", real)
     for _ in range(2):
         again = acquired(jobs, lease_id=token.upper())
         assert (again.id, again.lease_id, again.attempt) == (first, token, 1)
     assert read(store, second).attempt == 0
+
+
+def test_a_lost_claim_that_is_done_after_all_leaves_one_job_under_the_lease(
+    store: Store, jobs: Jobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = woken(store, key="a", priority=1), woken(store, key="b")
+    real, token = store.claim, new_lease_id()
+
+    def late(claims: Any, **options: Any) -> Any:
+        monkeypatch.setattr(store, "claim", real)
+        real([claim(first, token)])  # the lost call, done while the repeated one was on its way
+        return real([claim(second, token)])
+
+    monkeypatch.setattr(store, "claim", late)
+    assert acquired(jobs, lease_id=token).id == first
+    there = read(store, second)
+    assert (there.state, there.retries) == ("queued", 0)
 
 
 def test_racing_programs_never_get_one_job_twice(store: Store, make_jobs: MakeJobs) -> None:
