@@ -29,7 +29,7 @@ from middleware.build import broker as process_broker
 from middleware.frozen import FrozenStore
 from middleware.handlers import Handled, JobHandler, event_loop
 from middleware.heartbeat import TICK
-from middleware.holding import Holding
+from middleware.instant import InstantHolding
 from middleware.job import JobActor, dumped, validated
 from middleware.jobs import Jobs
 from middleware.loop import RowHeartbeat, run_one
@@ -202,7 +202,7 @@ class InlineJobs:
             return None
         row = rows[0]
         one = handled[row.job_type]
-        holding = Holding(row, one.policy, "", float("inf"))
+        holding = InstantHolding(row, one.policy, lambda seconds: self.travel(seconds=seconds))
         self._runtime.in_hand.add((holding,))
         self._seen = (None, None)
         run_one(holding, self._watched(one), self._runtime)

@@ -145,6 +145,7 @@ class Loop:
                     self._wait_out(stop)
                     continue
                 except Refused as error:
+                    self._doubt = ()  # what may be ours of it is left to its leases
                     logs.trouble("claim_refused", error)
                     self._wait_out(stop)
                     continue

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
@@ -152,7 +151,7 @@ class Run:
         left = seconds
         while left > 0:
             self.check()
-            await asyncio.sleep(min(left, 0.25))
+            await self._holding.nap(min(left, 0.25))
             left -= 0.25
         self.check()
 

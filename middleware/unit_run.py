@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from middleware.holding import Holding
+from middleware.instant import InstantHolding
 from middleware.rows_only import RowsOnly
 from middleware.run import Run
 from middleware.settings import WorkerSettings
@@ -24,7 +24,10 @@ class _NoStore(RowsOnly):
 
 
 class UnitRun(Run):
-    """What ``make_run`` answers: a Run, and what the handler said to it."""
+    """What ``make_run`` answers: a Run, and what the handler said to it. Its sleeps take no time."""
+
+    def __init__(self, holding: InstantHolding) -> None:
+        super().__init__(holding, _NoStore(StoreSettings(), WorkerSettings()))
 
     @property
     def reported(self) -> tuple[int, str | None] | None:
@@ -73,5 +76,4 @@ def make_run(
     if checkpoint is not None:
         fields["checkpoint"] = payloads.encode(checkpoint, what="checkpoint")
         fields["checkpoint_generation"] = generation - 1 if woken else generation
-    runtime = _NoStore(StoreSettings(), WorkerSettings())
-    return UnitRun(Holding(Job(**fields), Policy(job_type), "", float("inf")), runtime)
+    return UnitRun(InstantHolding(Job(**fields), Policy(job_type), lambda seconds: None))

@@ -232,6 +232,26 @@ def test_a_type_that_is_interrupted_is_interrupted_here_too(broker: Broker) -> N
         assert [ran.state for ran in jobs.run_due()] == ["cancelled"]
 
 
+def test_a_handlers_sleep_moves_the_clock_and_takes_no_time(broker: Broker) -> None:
+    async def pause(invoice: Invoice, run: Run) -> Done:
+        await run.pause(3600)
+        return Done()
+
+    def sleep(invoice: Invoice, run: Run) -> Done:
+        run.sleep(3600)
+        return Done()
+
+    for number, function in enumerate((sleep, pause), 1):
+        job(broker, function, f"test.{number}")
+    with InlineJobs(now=NOW, broker=broker) as jobs:
+        for number in (1, 2):
+            broker.actors[f"test.{number}"].send(invoice_id=number)
+            [ran] = jobs.run_due()
+            assert ran.job is not None
+            assert ran.job.finished_at == NOW + timedelta(hours=number)
+    make_run().sleep(3600)
+
+
 def test_a_queued_job_that_is_cancelled_does_not_run(broker: Broker) -> None:
     send_invoice = job(broker, lambda invoice, run: None)
     with InlineJobs(now=NOW, broker=broker) as jobs:
