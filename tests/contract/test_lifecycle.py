@@ -136,6 +136,42 @@ def test_of_twenty_who_send_one_finish_at_once_one_is_counted(store: Store) -> N
     assert (read(store, job.id).retries, len(failures(store, job.id))) == (1, 1)
 
 
+#: A rule of the database's that one row breaks by leaving ``processing``, as each store says it; and its end.
+STUBBORN = {
+    "sqlite": (
+        "CREATE TRIGGER stubborn BEFORE UPDATE ON dramaturg_job WHEN old.key = 'a' AND new.state <> 'processing' "
+        "BEGIN SELECT RAISE(ABORT, 'no'); END",
+        "DROP TRIGGER stubborn",
+    ),
+    "postgres": (
+        "ALTER TABLE dramaturg.job ADD CONSTRAINT stubborn CHECK (key <> 'a' OR state = 'processing') NOT VALID",
+        "ALTER TABLE dramaturg.job DROP CONSTRAINT stubborn",
+    ),
+    "surreal": (
+        "DEFINE EVENT stubborn ON dramaturg_job WHEN $event = 'UPDATE' AND $after.key = 'a' AND "
+        "$after.state != 'processing' THEN { THROW 'no' }",
+        "REMOVE EVENT stubborn ON dramaturg_job",
+    ),
+}
+
+
+def test_a_row_that_the_database_refuses_to_take_back_keeps_no_other_from_it(store: Store, adapter: Adapter) -> None:
+    adapter.plant(store, [row("processing", key=key, leased_until=later(-1)) for key in "abcde"])
+    begin, over = STUBBORN[store.dialect]
+    with store.transaction() as tx:
+        tx.execute(begin)
+    try:
+        swept = reclaim(store, now=NOW)
+        assert [job.key for job in swept.refused] == ["a"]
+        assert sorted(one.job.key or "" for one in swept.taken if one.job is not None) == ["b", "c", "d", "e"]
+        assert {read(store, row(key=key).id).state for key in "bcde"} == {"queued"}
+        assert read(store, row(key="a").id).state == "processing"
+    finally:
+        with store.transaction() as tx:
+            tx.execute(over)
+    assert len(reclaim(store, now=NOW).taken) == 1
+
+
 # --- the name of a worker is no ownership
 
 
