@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 import signal as signals
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
@@ -212,7 +212,7 @@ class Loop:
         moment = clock.elapsed()
         self._give_back(lambda holding: holding is not None and moment - holding.claimed > WAITING_MOST)
 
-    def _give_back(self, wanted: Any) -> None:
+    def _give_back(self, wanted: Callable[[Any], bool]) -> None:
         for holding in self._lane.take_out(wanted):
             self.runtime.completion.put(holding, Release(holding.lease_id, holding.job.attempt))
             self._lane.task_done()
