@@ -7,10 +7,11 @@ Importing it connects to nothing. The broker is made, and set as Dramatiq's, whe
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar, Unpack, overload
 
 
 def _refuse_shadows() -> None:
@@ -50,19 +51,31 @@ from store.errors import (  # noqa: E402
 )
 from store.outcome import Again, Done, Fail, Outcome, Park, Retry  # noqa: E402
 
+if TYPE_CHECKING:
+    from middleware.handlers import JobHandler, handler
+    from middleware.inline import InlineJobs, Ran
+    from middleware.jobs import Ended, Jobs, Lease
+    from middleware.unit_run import UnitRun, make_run
+
 __all__ = [
     "Again",
     "Cancelled",
     "Done",
     "DramaturgError",
+    "Ended",
     "Fail",
+    "InlineJobs",
     "JobActor",
+    "JobHandler",
+    "Jobs",
+    "Lease",
     "LeaseLost",
     "NotFound",
     "Outcome",
     "Park",
     "Payload",
     "PayloadInvalid",
+    "Ran",
     "Refused",
     "Retry",
     "Run",
@@ -72,14 +85,37 @@ __all__ = [
     "Tick",
     "TimeLimitExceeded",
     "Unavailable",
+    "UnitRun",
     "UnknownType",
     "UsageError",
     "ValkeyUnavailable",
     "Woken",
     "broker",
     "cron",
+    "handler",
     "job",
+    "make_run",
 ]
+
+#: Where names live that a program of jobs doesn't need: the worker without Dramatiq, and the testing kit.
+_LATER: Final = {
+    "Ended": "middleware.jobs",
+    "InlineJobs": "middleware.inline",
+    "JobHandler": "middleware.handlers",
+    "Jobs": "middleware.jobs",
+    "Lease": "middleware.jobs",
+    "Ran": "middleware.inline",
+    "UnitRun": "middleware.unit_run",
+    "handler": "middleware.handlers",
+    "make_run": "middleware.unit_run",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(_LATER[name]), name)
+
 
 PS = ParamSpec("PS")
 T = TypeVar("T", bound=Payload)

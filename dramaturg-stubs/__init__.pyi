@@ -3,9 +3,13 @@ from collections.abc import Awaitable, Callable
 from typing import Any, ParamSpec, TypeVar, Unpack, overload
 
 from middleware.broker import Broker
+from middleware.handlers import JobHandler, handler
+from middleware.inline import InlineJobs, Ran
 from middleware.interrupts import Cancelled, LeaseLost, Stopped, TimeLimitExceeded
 from middleware.job import JobActor, JobOptions, Payload, Tick
+from middleware.jobs import Ended, Jobs, Lease
 from middleware.run import Run
+from middleware.unit_run import UnitRun, make_run
 from scheduler.ticks import cron
 from store.contract import Woken
 from store.errors import (
@@ -27,14 +31,20 @@ __all__ = [
     "Cancelled",
     "Done",
     "DramaturgError",
+    "Ended",
     "Fail",
+    "InlineJobs",
     "JobActor",
+    "JobHandler",
+    "Jobs",
+    "Lease",
     "LeaseLost",
     "NotFound",
     "Outcome",
     "Park",
     "Payload",
     "PayloadInvalid",
+    "Ran",
     "Refused",
     "Retry",
     "Run",
@@ -44,13 +54,16 @@ __all__ = [
     "Tick",
     "TimeLimitExceeded",
     "Unavailable",
+    "UnitRun",
     "UnknownType",
     "UsageError",
     "ValkeyUnavailable",
     "Woken",
     "broker",
     "cron",
+    "handler",
     "job",
+    "make_run",
 ]
 
 PS = ParamSpec("PS")

@@ -58,17 +58,9 @@ class Fence(Middleware):
         if not isinstance(message, JobDelivery):
             self._runtime.run_began()
             return
-        holding = message.holding
-        if self._runtime.stopping.is_set():
-            self._runtime.completion.put(holding, Release(holding.lease_id, holding.job.attempt))
+        if not enter(message.holding, self._runtime):
             raise SkipMessage
-        if holding.lost:
-            self._runtime.completion.drop(holding)
-            raise SkipMessage
-        _current.holding = holding
-        self._runtime.run_began()
-        holding.begin()
-        logs.job_started(holding.job)
+        _current.holding = message.holding
 
     def after_process_message(
         self,
@@ -79,14 +71,11 @@ class Fence(Middleware):
         exception: BaseException | None = None,
     ) -> None:
         """A row whose handler was never reached is given back."""
-        self._runtime.run_ended()
-        if isinstance(message, JobDelivery):
-            _current.holding = None
-            holding = message.holding
-            holding.leave()
-            if not holding.ended:
-                back = GiveBack(holding.lease_id, holding.job.attempt, SKIPPED_DELAY, "skipped")
-                self._runtime.completion.put(holding, back)
+        if not isinstance(message, JobDelivery):
+            self._runtime.run_ended()
+            return
+        _current.holding = None
+        leave(message.holding, self._runtime)
 
     def after_skip_message(self, broker: dramatiq.Broker, message: dramatiq.MessageProxy) -> None:
         """Some middleware skipped it."""
@@ -101,18 +90,50 @@ def run_fenced(payload_type: type[BaseModel], handler: Handler, runtime: Runtime
     holding, _current.holding = _current.holding, None
     if holding is None:
         raise JobFailed("a job runs under the fence only: wake it, or call its handler with a payload and a run")
+    failure = run_held(holding, payload_type, handler, runtime)
+    if failure is not None:
+        raise JobFailed(failure.code)
+
+
+def enter(holding: Holding, runtime: Runtime) -> bool:
+    """A run may begin in this thread; False: its row has been given back, or is somebody else's."""
+    if runtime.stopping.is_set():
+        runtime.completion.put(holding, Release(holding.lease_id, holding.job.attempt))
+        return False
+    if holding.lost:
+        runtime.completion.drop(holding)
+        return False
+    runtime.run_began()
+    holding.begin()
+    logs.job_started(holding.job)
+    return True
+
+
+def leave(holding: Holding, runtime: Runtime) -> None:
+    """The run is over, or never began: a row whose handler was not reached is given back."""
+    runtime.run_ended()
+    holding.leave()
+    if not holding.ended:
+        back = GiveBack(holding.lease_id, holding.job.attempt, SKIPPED_DELAY, "skipped")
+        runtime.completion.put(holding, back)
+
+
+def run_held(
+    holding: Holding, payload_type: type[BaseModel], handler: Handler, runtime: Runtime
+) -> Failure | None:  # fmt: skip
+    """Run ``handler`` for a row that this thread has entered, and hand its finish to the completion. Answers the
+    failure of the attempt; raises nothing that the handler raised."""
     event = _attempt(holding, payload_type, handler, runtime)
     if holding.settled is not None:
         runtime.completion.settled(holding)
         if isinstance(event, Finish) and event.failure is not None:
             logs.job_failed_after_its_end(holding.job, event.failure)
-        return
+        return None
     if event is None:
         runtime.completion.drop(holding)
-        return
+        return None
     runtime.completion.put(holding, event)
-    if isinstance(event, Finish) and event.failure is not None:
-        raise JobFailed(event.failure.code)
+    return event.failure if isinstance(event, Finish) else None
 
 
 def _attempt(holding: Holding, payload_type: type[BaseModel], handler: Handler, runtime: Runtime) -> Event | None:

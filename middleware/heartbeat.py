@@ -12,7 +12,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from middleware import logs
 from middleware.holding import Holding
@@ -25,9 +25,23 @@ from store.valkey.entries import Renewal as LeaseRenewal
 from store.valkey.leases import Leases
 
 if TYPE_CHECKING:
-    from middleware.broker import Broker
+    from middleware.runtime import Runtime
 
 E = TypeVar("E")
+
+
+class Home(Protocol):
+    """Whose work is kept alive: a broker, or a loop without one."""
+
+    @property
+    def runtime(self) -> Runtime:
+        """What the process works with."""
+        ...
+
+    def call_scheduler(self) -> None:
+        """Ask for what a scheduler does; raises nothing."""
+        ...
+
 
 #: Seconds between two looks.
 TICK = 1.0
@@ -52,10 +66,10 @@ class Heartbeat:
     other.
     """
 
-    def __init__(self, broker: Broker, give_back_waiting: Callable[[], object] = bool) -> None:
-        self._broker = broker
+    def __init__(self, home: Home, give_back_waiting: Callable[[], object] = bool) -> None:
+        self._home = home
         self._give_back_waiting = give_back_waiting
-        self._runtime = broker.runtime
+        self._runtime = home.runtime
         self._end = threading.Event()
         self._threads = [
             threading.Thread(target=self._work, args=(part,), name=name, daemon=True)
@@ -106,7 +120,7 @@ class Heartbeat:
         self._guarded(self._runtime.completion.ack_again)
         if moment >= self._call_at and not self._runtime.stopping.is_set():
             self._call_at = moment + CALL_EVERY
-            self._broker.call_scheduler()
+            self._home.call_scheduler()
 
     def _guarded(self, step: Callable[[], object]) -> bool:
         """Do one step; False where Valkey was away. No error of one step keeps the others from being done."""

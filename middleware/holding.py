@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import ctypes
 import threading
 from collections.abc import Iterable
@@ -93,6 +94,10 @@ class Holding:
         deadline = clock.elapsed() + seconds
         while not (self.cancelled or self.lost or self.overdue) and signal.wait(max(0.0, deadline - clock.elapsed())):
             signal.clear()  # a stop was told, which ends no sleep
+
+    async def nap(self, seconds: float) -> None:
+        """A short part of a coroutine's ``wait``, which looks for itself in between."""
+        await asyncio.sleep(seconds)
 
 
 class _Kept(NamedTuple):

@@ -131,7 +131,8 @@ class JobActor(dramatiq.Actor[PS, Woken], Generic[PS, T]):
         if args:
             raise UsageError(f"{self.actor_name} takes its payload as named fields")
         payload = validated(self.payload_type, kwargs or {}, self.actor_name)
-        text = payloads.encode(payload.model_dump(mode="json"), limit=self.broker.runtime.settings.max_json_bytes)
+        limit = self.broker.runtime.settings.max_json_bytes
+        text = payloads.encode(dumped(payload, self.actor_name), limit=limit)
         if once and not self.policy.keep_finished:
             raise UsageError(f"{self.actor_name} keeps no finished rows, so `once` could not see what ran before")
         if run_at is not None and (not isinstance(run_at, datetime) or run_at.tzinfo is None):
@@ -193,6 +194,17 @@ def validated(payload_type: type[T], values: dict[str, Any], job_type: str) -> T
         raise PayloadInvalid(f"the payload of {job_type} is nested too deeply") from None
 
 
+def dumped(payload: BaseModel, job_type: str) -> Any:
+    """A payload as plain JSON values; raises PayloadInvalid where its fields hold what JSON can't say."""
+    try:
+        return payload.model_dump(mode="json")
+    except (ValueError, RecursionError):  # pydantic's own limit of depth lies far above ours
+        most = payloads.MAX_DEPTH
+        raise PayloadInvalid(
+            f"the payload of {job_type} holds what JSON can't say, or is nested more than {most} levels deep"
+        ) from None
+
+
 def faults(error: ValidationError) -> str:
     """Fields and kinds of fault, no values."""
     found = error.errors(include_url=False, include_context=False, include_input=False)
@@ -236,7 +248,7 @@ def declare(
         raise UsageError(f"{job_type!r} is declared already: a job type, and an actor's name, is there once")
     if not (isinstance(payload, type) and issubclass(payload, Payload)):
         raise UsageError(f"the payload of @job({job_type!r}) must be a subclass of dramaturg.Payload")
-    _check_handler(job_type, function)
+    check_handler(job_type, function)
     _check_template(job_type, payload, key)
     if key is not None and options.get("periodic") is not None:
         raise UsageError(f"@job({job_type!r}, periodic=...) has no key of its own: a schedule has one row")
@@ -270,7 +282,8 @@ def declare(
     return actor
 
 
-def _check_handler(job_type: str, function: Any) -> None:
+def check_handler(job_type: str, function: Any) -> None:
+    """Raise UsageError for what can't be called with a payload and a run."""
     if not callable(function):
         raise UsageError(f"@job({job_type!r}) wants a function")
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):

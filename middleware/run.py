@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
@@ -28,6 +27,16 @@ MAX_MESSAGE = 500
 
 #: A count at most: what every store and every reader of JSON keeps exactly.
 MAX_COUNT = 2**53
+
+
+def check_progress(percent: int, message: str | None) -> None:
+    """Raise UsageError for what can't be a report of progress."""
+    if not isinstance(percent, int) or isinstance(percent, bool) or not 0 <= percent <= 100:
+        raise UsageError("progress is a whole number of percent from 0 to 100")
+    if message is not None and len(message) > MAX_MESSAGE:
+        raise UsageError(f"a progress message has at most {MAX_MESSAGE} characters")
+    if message is not None and not message.isprintable():
+        raise UsageError("a progress message is one line of printable characters")
 
 
 class Run:
@@ -115,12 +124,7 @@ class Run:
 
     def progress(self, percent: int, message: str | None = None) -> None:
         """Report 0..100 and a short message, as often as you like: it is written about once a second. Checks, too."""
-        if not isinstance(percent, int) or isinstance(percent, bool) or not 0 <= percent <= 100:
-            raise UsageError("progress is a whole number of percent from 0 to 100")
-        if message is not None and len(message) > MAX_MESSAGE:
-            raise UsageError(f"a progress message has at most {MAX_MESSAGE} characters")
-        if message is not None and not message.isprintable():
-            raise UsageError("a progress message is one line of printable characters")
+        check_progress(percent, message)
         self.check()
         if percent >= self._holding.progress_seen:
             self._holding.progress_seen = percent
@@ -147,7 +151,7 @@ class Run:
         left = seconds
         while left > 0:
             self.check()
-            await asyncio.sleep(min(left, 0.25))
+            await self._holding.nap(min(left, 0.25))
             left -= 0.25
         self.check()
 

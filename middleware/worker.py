@@ -16,7 +16,7 @@ from dramatiq.worker import ConsumerThread, WorkerThread
 from middleware import logs
 from middleware.delivery import Delivery, JobDelivery, Lane
 from middleware.heartbeat import Heartbeat
-from middleware.interrupts import Stopped
+from middleware.stopping import FLUSH_SECONDS, see_out
 from store import clock
 from store.errors import Refused, StoreUnavailable
 
@@ -28,9 +28,6 @@ WAITING_MOST = 1.0
 
 #: Seconds that a worker's threads may take to begin.
 BEGIN_SECONDS = 10.0
-
-#: Seconds that the last finishes may take to be written at a stop.
-FLUSH_SECONDS = 30.0
 
 
 class WorkerLife(Middleware):
@@ -94,19 +91,8 @@ class WorkerLife(Middleware):
             self._heartbeat.mark_stopping()
         for lane in (cast(Lane, worker.work_queue), self._lane):
             _give_back(worker, lane, lambda item: True)
-        for holding in runtime.in_hand.rows():
-            holding.tell(stopped=True)
-        threading.Thread(target=self._interrupt, args=(broker,), name="stop", daemon=True).start()
+        threading.Thread(target=see_out, args=(runtime,), name="stop", daemon=True).start()
         _wait_for_threads(worker)
-
-    def _interrupt(self, broker: Broker) -> None:
-        runtime = broker.runtime
-        deadline = clock.elapsed() + runtime.worker.shutdown_wait_seconds + FLUSH_SECONDS
-        wait = runtime.worker.shutdown_wait_seconds
-        while not runtime.in_hand.wait_empty(wait) and clock.elapsed() < deadline:
-            for holding in runtime.in_hand.rows():
-                holding.interrupt(Stopped)  # once each, those included that began as we came by
-            wait = 1.0
 
     def after_worker_shutdown(self, broker: Broker, worker: dramatiq.Worker) -> None:  # type: ignore[override]
         """The last finishes become durable; only then do the leases stop being renewed."""

@@ -15,14 +15,14 @@ import dramatiq
 
 from middleware import logs
 from middleware.broker import SCHEDULER_ACTOR, SCHEDULER_QUEUE, Broker
+from middleware.lost import RECLAIM_EVERY_MOST, take_back
 from middleware.runtime import WATERMARK, Runtime
 from scheduler.recurring import Recurring
 from scheduler.ticks import cron
 from store import clock
 from store.contract import Due, Signal, Term
-from store.errors import Refused, StoreUnavailable, ValkeyUnavailable
+from store.errors import StoreUnavailable, ValkeyUnavailable
 from store.identity import new_lease_id
-from store.operations import reclaim
 from store.valkey.entries import Offer, Offered
 from store.valkey.scores import job_score
 
@@ -32,19 +32,16 @@ SHIFT: Final = 60.0
 #: Seconds of a term at most; prolonged at a third of it. A leader's death is noticed within that or a lease.
 TERM_MOST: Final = 15.0
 
-#: Seconds between two looks where nothing signals, and between two sweeps for lost leases at most.
+#: Seconds between two looks where nothing signals.
 LOOK_EVERY: Final = 1.0
-RECLAIM_EVERY_MOST: Final = 5.0
 
 #: Seconds between two looks while more is due than the ready set takes: fast workers empty it in a few of these.
 BACKLOG_EVERY: Final = 0.05
 
-#: Rows of each queue read in the first page of a look and in further ones, pages of one look, and rows taken back in
-#: one sweep.
+#: Rows of each queue read in the first page of a look and in further ones, and pages of one look.
 PAGE: Final = 100
 NEXT_PAGE: Final = 500
 PAGES_MOST: Final = 5
-RECLAIM_MOST: Final = 100
 
 #: Seconds between two looks when signals come thick and fast: the first while looks find something new, growing to the
 #: second while they don't (under load most commits are finishes, and what is due has been offered already).
@@ -202,10 +199,4 @@ class Shift:
         if moment < self._reclaim_at or moment < self._grace_until:
             return
         self._reclaim_at = moment + self._reclaim_every
-        swept = reclaim(self._runtime.store, limit=RECLAIM_MOST, after_id=self._swept)
-        self._swept = swept.last_id
-        for row in swept.refused:
-            logs.job_unsettled(row, Refused("the database refuses to take the row back"))
-        for settled in swept.taken:
-            if settled.job is not None and settled.decision is not None:
-                logs.job_reclaimed(settled.job, settled.decision.state)
+        self._swept = take_back(self._runtime.store, after_id=self._swept).last_id

@@ -27,6 +27,7 @@ class Filter(NamedTuple):
     phase: Phase | None = None
     lapsed: bool | None = None
     failure_code: str | None = None
+    lease_id: str | None = None
     created_before: datetime | None = None
     run_before: datetime | None = None
     finished_before: datetime | None = None

@@ -14,6 +14,7 @@ from store.errors import NotFound
 from store.filters import Order, Tally
 from store.identity import check_id
 from store.job import HISTORY_KEPT, TIME_COLUMNS, Job, Recorded
+from store.timeline import failures
 
 #: Jobs that one ``list`` shows at most.
 LIST_MOST = 10_000
@@ -32,9 +33,12 @@ def show(id_: str, as_json: bool) -> None:
         if job is None:
             raise NotFound(f"there is no job {wanted}: see `dramaturg list`")
         history = store.history(wanted, limit=HISTORY_KEPT)
+        failed = failures(store, wanted)
         now = store.ping()
     if as_json:
-        output.emit(output.job_document(job) | {"history": [output.entry_document(entry) for entry in history]})
+        told = [one._asdict() | {"at": output.moment(one.at)} for one in failed]
+        entries = [output.entry_document(entry) for entry in history]
+        output.emit(output.job_document(job) | {"history": entries, "failures": told})
         return
     console = output.console()
     console.print(output.facts(_facts(job, now)))

@@ -38,6 +38,7 @@ _CONDITIONS: Final = (
     ("owner", "job.owner = %(owner)s"),
     ("states", "job.state = ANY (%(states)s::text[])"),
     ("failure_code", "job.failure_code = %(failure_code)s"),
+    ("lease_id", "job.lease_id = %(lease_id)s::uuid"),
     ("created_before", "job.created_at < %(created_before)s"),
     ("run_before", "job.run_at < %(run_before)s"),
     ("finished_before", "job.finished_at < %(finished_before)s"),

@@ -32,6 +32,7 @@ _CONDITIONS: Final = (
     ("key", "key = :key"),
     ("owner", "owner = :owner"),
     ("failure_code", "failure_code = :failure_code"),
+    ("lease_id", "lease_id = :lease_id"),
     ("created_before", "created_at < :created_before"),
     ("run_before", "run_at < :run_before"),
     ("finished_before", "finished_at < :finished_before"),

@@ -27,6 +27,7 @@ _CONDITIONS: Final = (
     ("key", "key = {}"),
     ("owner", "owner = {}"),
     ("failure_code", "failure_code = {}"),
+    ("lease_id", "lease_id = {}"),
     ("created_before", "created_at < {}"),
     ("run_before", "run_at < {}"),
     ("finished_before", "finished_at != NONE AND finished_at < {}"),

@@ -41,11 +41,15 @@ def test_show_has_the_row_and_its_history(dramaturg: Command, store: Store) -> N
     assert [(line["kind"], line["code"], line["attempt"]) for line in shown["history"]] == [
         ("attempt_failed", "broken", 1)
     ]
+    [told] = shown["failures"]
+    assert (told["attempt"], told["code"], told["at"]) == (1, "broken", shown["history"][0]["at"])
+    assert told["delay"] == shown["history"][0]["detail"]["delay"] > 0
     assert set(Job._fields) <= set(shown)
     for_people = dramaturg("show", id_)
     assert for_people.code == 0
     assert "queued: scheduled" in for_people.out
     assert "attempt_failed" in for_people.out
+    assert f"delay {told['delay']}" in for_people.out
 
 
 def test_an_id_may_be_spelled_in_any_way_that_uuids_have(dramaturg: Command, store: Store) -> None:

@@ -20,6 +20,7 @@ NARROWING: dict[str, Any] = {
     "phase": "ready",
     "lapsed": False,
     "failure_code": "broken",
+    "lease_id": "11111111-1111-4111-8111-111111111111",
     "created_before": datetime(2026, 1, 1, tzinfo=UTC),
     "run_before": datetime(2026, 1, 1, tzinfo=UTC),
     "finished_before": datetime(2026, 1, 1, tzinfo=UTC),

@@ -9,7 +9,10 @@ from pathlib import Path
 import pytest
 
 GOOD = """
-from dramaturg import Again, Done, Outcome, Payload, Run, job
+from datetime import datetime
+from typing import Any
+
+from dramaturg import Again, Done, InlineJobs, Jobs, Lease, Outcome, Payload, Run, handler, job, make_run
 
 class Invoice(Payload):
     invoice_id: int
@@ -23,6 +26,26 @@ async def later(invoice: Invoice, run: Run) -> None:
     await run.pause(1)
 
 state: str = send_invoice.send(invoice_id=7).state
+
+@handler("invoice.plain", payload=Invoice, max_retries=3)
+def plain(invoice: Invoice, run: Run) -> Done:
+    return Done(invoice.invoice_id)
+
+@handler("invoice.later")
+async def later_on(payload: Any, run: Run) -> None:
+    await run.pause(1)
+
+def loop(jobs: Jobs) -> None:
+    lease: Lease | None = jobs.acquire(types=["invoice.plain"])
+    if lease is not None and jobs.renew(lease).held:
+        jobs.complete(lease, {"sent": True})
+    jobs.run(send_invoice, plain, later_on, concurrency=2)
+
+def kit(now: datetime) -> None:
+    with InlineJobs(now=now, handlers=[plain]) as jobs:
+        state: str | None = jobs.run_due()[0].state
+        assert jobs.woken(send_invoice, invoice_id=7) and state == "completed"
+    assert make_run(attempt=2).reported is None
 """
 
 BAD = {
@@ -32,6 +55,8 @@ BAD = {
     "an unknown option": '@job("a", max_retrys=3)\ndef f(p: Payload, run: Run) -> None: ...',
     "an option of the wrong type": '@job("a", max_retries="three")\ndef f(p: Payload, run: Run) -> None: ...',
     "an outcome that is none": '@job("a", payload=Invoice)\ndef f(p: Invoice, run: Run) -> str: return ""',
+    "a handler of a loop without options that are": '@handler("a", max_retrys=3)\ndef g(p: Any, run: Run) -> None: ...',
+    "a loop of what is no handler": "Jobs().run(print)",
     "a handler without a run": '@job("a", payload=Invoice)\ndef f(p: Invoice) -> None: ...',
 }
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from middleware import lost
 from middleware.broker import SCHEDULER_ACTOR, Broker
 from middleware.health import LOOP_LIMIT, judge
 from middleware.job import Tick
@@ -266,7 +267,7 @@ def test_a_valkey_that_is_away_keeps_nothing_from_being_taken_back(
 def test_rows_that_can_not_be_taken_back_keep_no_others_from_it(
     broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reconcile, "RECLAIM_MOST", 2)
+    monkeypatch.setattr(lost, "RECLAIM_MOST", 2)
     ids = sorted(wake(broker, 3))
     for id_ in ids:
         lapse(broker, id_)
