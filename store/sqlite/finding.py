@@ -35,6 +35,10 @@ _CONDITIONS: Final = (
     ("created_before", "created_at < :created_before"),
     ("run_before", "run_at < :run_before"),
     ("finished_before", "finished_at < :finished_before"),
+    ("waiting_over", "state = 'queued' AND run_at <= :now - :waiting_over"),
+    ("running_over", "state = 'processing' AND started_at <= :now - :running_over"),
+    ("lapsed_over", "state = 'processing' AND leased_until <= :now - :lapsed_over"),
+    ("ended_over", "(finished_at <= :now - :ended_over OR held_at <= :now - :ended_over)"),
 )
 
 _ORDERS: Final[dict[Order, tuple[str, ...]]] = {
@@ -106,7 +110,14 @@ def found_by(filter: Filter, order: Order, descending: bool) -> tuple[str, dict[
 
 
 def _is_narrow(filter: Filter) -> bool:
-    return bool(filter.lapsed or filter.ids is not None or filter.key is not None or filter.finished_before)
+    narrow = (filter.ids, filter.key, filter.finished_before, filter.running_over, filter.lapsed_over)
+    return filter.lapsed is True or any(value is not None for value in narrow)
+
+
+def _parameter(name: str, value: Any) -> Any:
+    if name == "ids":
+        return batch(list(value))
+    return round(value * 1_000_000) if name.endswith("_over") else stored(value)
 
 
 def _where(filter: Filter, descending: bool) -> tuple[str, dict[str, Any]]:
@@ -116,7 +127,7 @@ def _where(filter: Filter, descending: bool) -> tuple[str, dict[str, Any]]:
         for name, condition in _CONDITIONS:
             value = getattr(filter, name)
             if value is not None:
-                parameters[name] = batch(list(value)) if name == "ids" else stored(value)
+                parameters[name] = _parameter(name, value)
                 yield condition
         if filter.states is not None:
             # Spelled out, so that the partial indexes are seen; only names of ours come into the statement.

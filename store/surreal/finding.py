@@ -11,7 +11,7 @@ from store import clock
 from store.filters import Filter, Order, Tally
 from store.job import Job, Recorded, State
 from store.surreal.requests import Step
-from store.surreal.rows import JOB, PARKED, TABLE, job_of, record, stored
+from store.surreal.rows import JOB, PARKED, TABLE, job_of, micros, record, stored
 
 _PHASES: Final = {
     "ready": "state = 'queued' AND run_at <= $now",
@@ -30,6 +30,10 @@ _CONDITIONS: Final = (
     ("created_before", "created_at < {}"),
     ("run_before", "run_at < {}"),
     ("finished_before", "finished_at != NONE AND finished_at < {}"),
+    ("waiting_over", "state = 'queued' AND run_at <= $now - {}"),
+    ("running_over", "state = 'processing' AND started_at != NONE AND started_at <= $now - {}"),
+    ("lapsed_over", "state = 'processing' AND leased_until <= $now - {}"),
+    ("ended_over", "(finished_at ?? held_at) != NONE AND (finished_at ?? held_at) <= $now - {}"),
 )
 
 _ORDERS: Final[dict[Order, tuple[str, ...]]] = {
@@ -119,7 +123,7 @@ def _where(filter: Filter, descending: bool) -> tuple[str, str, dict[str, Any]]:
         for name, condition in _CONDITIONS:
             value = getattr(filter, name)
             if value is not None:
-                values[f"f{len(values)}"] = stored(value)
+                values[f"f{len(values)}"] = micros(value) if name.endswith("_over") else stored(value)
                 yield condition.format(f"$f{len(values) - 1}")
         if filter.states is not None:
             states = [f"'{state.value}'" for state in State if state.value in set(filter.states)]
