@@ -87,7 +87,7 @@ T = TypeVar("T", bound=Payload)
 
 
 def broker() -> Broker:
-    """The process' broker, with the scheduler's shift and sweeps declared on it. Raises SettingsInvalid and UsageError."""
+    """The process' broker, with the scheduler's actors declared on it. Raises SettingsInvalid and UsageError."""
     made = _bare_broker()
     declare_shift(made)
     declare_sweeps(made)

@@ -34,11 +34,11 @@ def declare_sweeps(broker: Broker) -> None:
     if RETENTION in broker.actors:
         return
     settings = load(SweepSettings)
-    store = broker.runtime
+    runtime = broker.runtime
 
     def retention(run: Run) -> sweeps.Passed:
         return sweeps.retention(
-            store.store,
+            runtime.store,
             settings.days,
             settings.scope,
             dry_run=settings.prune_dry_run,
@@ -47,10 +47,10 @@ def declare_sweeps(broker: Broker) -> None:
         )
 
     def ttl(run: Run) -> sweeps.Passed:
-        return sweeps.expire(store.store, settings.limits, check=run.check)
+        return sweeps.expire(runtime.store, settings.limits, check=run.check)
 
     def integrity(run: Run) -> sweeps.Sound:
-        return sweeps.integrity(store.store, fix=settings.integrity_fix, check=run.check)
+        return sweeps.integrity(runtime.store, fix=settings.integrity_fix, check=run.check)
 
     for sweep in (
         _Sweep(RETENTION, settings.prune_enforce, settings.prune_interval, retention),

@@ -15,13 +15,14 @@ from store.events import (
     Finish,
     GiveBack,
     Kind,
+    Prune,
     Reclaim,
     Release,
     Requeue,
     Reschedule,
     Wake,
 )
-from store.job import Job, State
+from store.job import TERMINAL, Job, State
 from store.policy import Policy
 from store.transitions import Answer, after, decide, evaluate
 from tests.contract import rows
@@ -154,6 +155,10 @@ def _holds(before: Job | None, event: Event, policy: Policy) -> None:
         assert isinstance(event, Wake)
         return
     if left is None:
+        if isinstance(event, Prune):
+            assert before.state in (*TERMINAL, State.QUARANTINED)
+            assert before.generation == event.generation
+            return
         assert isinstance(event, Finish)
         assert (event.kind, policy.keep_finished) == (Kind.DONE, False)
         return
