@@ -21,6 +21,9 @@ RETENTION, TTL, INTEGRITY = "dramaturg.retention", "dramaturg.ttl", "dramaturg.i
 #: After everything else that is due.
 PRIORITY = 10
 
+#: Rows that one run looks at most; the next one follows at once.
+MOST = 10_000
+
 
 class _Sweep(NamedTuple):
     job_type: str
@@ -43,14 +46,15 @@ def declare_sweeps(broker: Broker) -> None:
             settings.scope,
             dry_run=settings.prune_dry_run,
             archive=settings.archiving,
+            limit=MOST,
             check=run.check,
         )
 
     def ttl(run: Run) -> sweeps.Passed:
-        return sweeps.expire(runtime.store, settings.limits, check=run.check)
+        return sweeps.expire(runtime.store, settings.limits, limit=MOST, check=run.check)
 
     def integrity(run: Run) -> sweeps.Sound:
-        return sweeps.integrity(runtime.store, fix=settings.integrity_fix, check=run.check)
+        return sweeps.integrity(runtime.store, fix=settings.integrity_fix, limit=MOST, check=run.check)
 
     for sweep in (
         _Sweep(RETENTION, settings.prune_enforce, settings.prune_interval, retention),

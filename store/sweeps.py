@@ -24,8 +24,8 @@ from store.operations import Applied, Settled, apply, policies, read_policy
 #: Seconds that a dead leader blocks a sweep at most.
 TERM: Final = 60.0
 
-#: Rows that one pass changes at most; the next one goes on.
-MOST: Final = 10_000
+#: Rows that one pass looks at most, unless told otherwise; the next one goes on.
+MOST: Final = 1_000_000
 
 #: Seconds after which a lease that has run out should have been taken back by any shift: beyond, nobody does.
 LAPSED_TOO_LONG: Final = 60.0
@@ -83,7 +83,7 @@ def prune(
     *,
     dry_run: bool = False,
     archive: Archiving | None = None,
-    limit: int = 1_000_000,
+    limit: int = MOST,
     told: Told | None = None,
     going: Callable[[], bool] = lambda: True,
     now: datetime | None = None,

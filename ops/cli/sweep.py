@@ -21,9 +21,6 @@ from store.sweeps import Limits, Passed, Scope
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-#: Rows that one call changes at most.
-MOST = 1_000_000
-
 
 @click.group()
 def sweep() -> None:
@@ -63,7 +60,6 @@ def retention(top: int, dry_run: bool, as_json: bool, **names: tuple[str, ...]) 
             scope if any(scope) else settings.scope,
             dry_run=dry_run,
             archive=settings.archiving,
-            limit=MOST,
             told=groups.count,
         )
     _tell("retention", done, groups, top, "would be deleted" if dry_run else "deleted", dry_run, as_json)
@@ -101,7 +97,7 @@ def ttl(
         raise UsageError("how long is too long? Give --age or --runtime, or set JOBS_TTL_AGE_SECONDS")
     groups = Groups()
     with opened() as store:
-        done = sweeps.expire(store, limits, _scope(**names), dry_run=dry_run, limit=MOST, told=groups.count)
+        done = sweeps.expire(store, limits, _scope(**names), dry_run=dry_run, told=groups.count)
     ended = "failed" if limits.fail else "cancelled or asked to stop"
     _tell("ttl", done, groups, top, f"would be {ended}" if dry_run else ended, dry_run, as_json)
 
@@ -112,7 +108,7 @@ def ttl(
 def integrity(fix: bool, as_json: bool) -> None:
     """Look for leases that nobody takes back, history without a job, and documents that can't be read."""
     with opened() as store:
-        found = sweeps.integrity(store, fix=fix, limit=MOST)
+        found = sweeps.integrity(store, fix=fix)
         documents = [f"{document.kind} {document.key}" for document in sweeps.unreadable(store)]
     _refuse_second("integrity", found.led)
     counts = found._asdict()
