@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Literal, NamedTuple
 
+from store.job import TERMINAL, State
+
 Phase = Literal["ready", "scheduled", "parked"]
 Order = Literal["id", "claim", "created", "updated"]
 
@@ -44,6 +46,13 @@ class Filter(NamedTuple):
         meant to name something: bulk actions refuse those."""
         asked = [value for name, value in self._asdict().items() if name != "after_id" and value is not None]
         return bool(asked) and not any(map(_is_empty, asked))
+
+    @property
+    def ended_columns(self) -> tuple[str, ...]:
+        """The columns that ``ended_over`` asks: no more than the states need, so that an index serves."""
+        states = set(self.states or (State.QUARANTINED, *TERMINAL))
+        return (*(("finished_at",) if states != {State.QUARANTINED} else ()),
+                *(("held_at",) if State.QUARANTINED in states else ()))  # fmt: skip
 
 
 def _is_empty(value: object) -> bool:

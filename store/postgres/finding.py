@@ -49,7 +49,6 @@ _CONDITIONS: Final = (
     ("waiting_over", f"job.state = 'queued' AND job.run_at <= {_AGO.format('waiting_over')}"),
     ("running_over", f"job.state = 'processing' AND job.started_at <= {_AGO.format('running_over')}"),
     ("lapsed_over", f"job.state = 'processing' AND job.leased_until <= {_AGO.format('lapsed_over')}"),
-    ("ended_over", f"(job.finished_at <= {_AGO.format('ended_over')} OR job.held_at <= {_AGO.format('ended_over')})"),
 )
 
 _ORDERS: Final[dict[Order, tuple[str, ...]]] = {
@@ -128,6 +127,10 @@ def _where(filter: Filter, descending: bool) -> tuple[str, dict[str, Any]]:
             if value is not None:
                 parameters[name] = [str(item) for item in value] if name in ("ids", "states") else value
                 yield condition
+        if filter.ended_over is not None:
+            parameters["ended_over"] = filter.ended_over
+            ended = (f"job.{column} <= {_AGO.format('ended_over')}" for column in filter.ended_columns)
+            yield f"({' OR '.join(ended)})"
         if filter.phase is not None:
             yield _PHASES[filter.phase]
         if filter.lapsed is not None:

@@ -38,7 +38,6 @@ _CONDITIONS: Final = (
     ("waiting_over", "state = 'queued' AND run_at <= :now - :waiting_over"),
     ("running_over", "state = 'processing' AND started_at <= :now - :running_over"),
     ("lapsed_over", "state = 'processing' AND leased_until <= :now - :lapsed_over"),
-    ("ended_over", "(finished_at <= :now - :ended_over OR held_at <= :now - :ended_over)"),
 )
 
 _ORDERS: Final[dict[Order, tuple[str, ...]]] = {
@@ -133,6 +132,9 @@ def _where(filter: Filter, descending: bool) -> tuple[str, dict[str, Any]]:
             # Spelled out, so that the partial indexes are seen; only names of ours come into the statement.
             states = [f"{state.value!r}" for state in State if state.value in set(filter.states)]
             yield f"state = {states[0]}" if len(states) == 1 else f"state IN ({', '.join(states)})"
+        if filter.ended_over is not None:
+            parameters["ended_over"] = _parameter("ended_over", filter.ended_over)
+            yield f"({' OR '.join(f'{column} <= :now - :ended_over' for column in filter.ended_columns)})"
         if filter.phase is not None:
             yield _PHASES[filter.phase]
         if filter.lapsed is not None:

@@ -33,7 +33,6 @@ _CONDITIONS: Final = (
     ("waiting_over", "state = 'queued' AND run_at <= $now - {}"),
     ("running_over", "state = 'processing' AND started_at != NONE AND started_at <= $now - {}"),
     ("lapsed_over", "state = 'processing' AND leased_until <= $now - {}"),
-    ("ended_over", "(finished_at ?? held_at) != NONE AND (finished_at ?? held_at) <= $now - {}"),
 )
 
 _ORDERS: Final[dict[Order, tuple[str, ...]]] = {
@@ -128,6 +127,11 @@ def _where(filter: Filter, descending: bool) -> tuple[str, str, dict[str, Any]]:
         if filter.states is not None:
             states = [f"'{state.value}'" for state in State if state.value in set(filter.states)]
             yield f"state = {states[0]}" if len(states) == 1 else f"state IN [{', '.join(states)}]"
+        if filter.ended_over is not None:
+            name = f"$f{len(values)}"
+            values[name[1:]] = micros(filter.ended_over)
+            ended = (f"({column} != NONE AND {column} <= $now - {name})" for column in filter.ended_columns)
+            yield f"({' OR '.join(ended)})"
         if filter.phase is not None:
             yield _PHASES[filter.phase]
         if filter.lapsed is not None:

@@ -22,7 +22,7 @@ from store.policy import Policy
 from store.sweeps import prune
 from store.transitions import Answer
 from tests.contract import rows
-from tests.contract.acts import at_once, read
+from tests.contract.acts import GivenUp, at_once, read
 from tests.contract.adapters import Adapter
 from tests.contract.rows import NOW, TYPE, later, row, wake
 from tests.core.cells import FAILING
@@ -325,3 +325,22 @@ def test_a_row_that_is_locked_is_neither_deleted_nor_kept(store: Store, ended: J
     assert done == Applied(0, 0, 1)
     assert store.archived(ended.id) == []
     connection.rollback()
+
+
+def test_what_was_kept_vanishes_with_its_transaction(store: Store, ended: Job) -> None:
+    with pytest.raises(GivenUp), store.transaction() as tx:
+        tx.archive([operations.kept(ended, Archiving())])
+        raise GivenUp
+
+    assert store.archived(ended.id) == []
+
+
+def test_the_same_life_kept_again_takes_the_place_of_what_was_kept(store: Store, ended: Job) -> None:
+    for moment, how in ((NOW, Archiving()), (later(5), Archiving(compress=True, drop_json=True))):
+        with store.transaction() as tx:
+            tx.archive([operations.kept(ended, how)], now=moment)
+            tx.archive([])
+
+    [kept] = store.archived(ended.id)
+    assert (kept.archived_at, parts(kept)["payload_json"]) == (later(5), False)
+    assert read_archived(kept)["payload"] == {"n": 1, "big": 9007199254740993}
