@@ -67,6 +67,9 @@ def declare_sweeps(broker: Broker) -> None:
 def _declare(broker: Broker, sweep: _Sweep, *, moves_on: bool) -> None:
     def handler(_: Tick, run: Run) -> Outcome:
         found = sweep.work(run)
+        if not found.led:
+            # Somebody is at it, or died at it: then nobody else would finish it before the next tick.
+            return Again(seconds=sweeps.TERM)
         # A pass that changed nothing would only be repeated.
         changed = found.fixed if isinstance(found, sweeps.Sound) else found.affected
         return Again() if found.more and changed and moves_on else Done(found._asdict())
