@@ -183,7 +183,8 @@ def reclaim(store: Store, *, limit: int = 100, after_id: str | None = None, now:
 
 
 class Applied(NamedTuple):
-    """What a bulk action did, or (dry run) would do. ``unsettled`` rows were locked or kept changing."""
+    """What a bulk action did, or (dry run) would do. ``unsettled`` rows were locked, kept changing, or the database
+    refuses what was to be written on them."""
 
     affected: int
     unchanged: int
@@ -215,7 +216,8 @@ def apply(
     """
     if not filter.narrows():
         raise Refused("this filter matches every row: name an id, domain, queue, type, key, owner or state")
-    swap = None if archive is None else partial(_swap_archiving, store, archive, now)
+    plain: Swap = partial(store.swap, now=now) if archive is None else partial(_swap_archiving, store, archive, now)
+    refused: set[str] = set()
     affected = unchanged = unsettled = seen = 0
     page = filter
     while seen < limit and going():
@@ -231,7 +233,8 @@ def apply(
         if dry_run:
             done = [Settled(decide(item.job, item.event, item.policy), item.job) for item in items]
         else:
-            done = settle(store, items, now=now, swap=swap)
+            done = settle(store, items, now=now, swap=partial(_swap_all_but, plain, refused))
+            done = [Settled(None, row) if row.id in refused else one for row, one in zip(rows, done, strict=True)]
             if any(map(_made_due, done)):
                 store.ring()
         for result in done:
@@ -245,6 +248,17 @@ def apply(
                 told(result)
         page = filter._replace(after_id=rows[-1].id)
     return Applied(affected, unchanged, unsettled)
+
+
+def _swap_all_but(swap: Swap, refused: set[str], changes: Sequence[Change]) -> list[bool]:
+    """Swap; of a row that the database refuses by itself only its id is noted: it must not keep its neighbours."""
+    try:
+        return swap(changes)
+    except Refused:
+        if len(changes) > 1:
+            raise  # parted by whoever asked
+        refused.add(changes[0].id)
+        return [True]
 
 
 def _made_due(settled: Settled) -> bool:

@@ -286,20 +286,25 @@ def test_nothing_is_kept_where_that_was_not_asked_for_nor_by_a_dry_run(store: St
     assert store.archived(ended.id) == []
 
 
-def test_a_row_is_deleted_and_kept_together_or_not_at_all(
-    store: Store, ended: Job, monkeypatch: pytest.MonkeyPatch
+def test_a_row_is_deleted_and_kept_together_or_not_at_all_and_does_not_keep_its_neighbours(
+    store: Store, adapter: Adapter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(job: Job, how: Archiving) -> Archived:
-        return operations_kept(job, how)._replace(domain=None)  # type: ignore[arg-type]
+    adapter.plant(store, [row("completed", key=key) for key in ("a", "bad", "c")])
+    [bad] = store.find(Filter(key="bad"))
 
-    operations_kept = operations.kept
-    monkeypatch.setattr(operations, "kept", broken)
+    def spoilt(job: Job, how: Archiving) -> Archived:
+        made = kept(job, how)
+        return made._replace(domain=None) if job.key == "bad" else made  # type: ignore[arg-type]
 
-    with pytest.raises(Refused):
-        prune(store, Filter(ids=(ended.id,)), archive=Archiving())
+    kept = operations.kept
+    monkeypatch.setattr(operations, "kept", spoilt)
 
-    assert store.read([ended.id]) == [ended]
-    assert store.archived(ended.id) == []
+    done = prune(store, Filter(job_type=TYPE), archive=Archiving())
+
+    assert done == Applied(2, 0, 1)
+    assert store.find(Filter()) == [bad]
+    assert store.archived(bad.id) == []
+    assert [len(store.archived(row(key=key).id)) for key in ("a", "c")] == [1, 1]
 
 
 def test_each_life_of_a_job_is_kept_newest_first(store: Store, ended: Job, adapter: Adapter) -> None:
