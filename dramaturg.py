@@ -35,6 +35,7 @@ from middleware.interrupts import Cancelled, LeaseLost, Stopped, TimeLimitExceed
 from middleware.job import JobActor, JobOptions, Payload, Tick, declare  # noqa: E402
 from middleware.run import Run  # noqa: E402
 from scheduler.reconcile import declare_shift  # noqa: E402
+from scheduler.sweeps import declare_sweeps  # noqa: E402
 from scheduler.ticks import cron  # noqa: E402
 from store.contract import Woken  # noqa: E402
 from store.errors import (  # noqa: E402
@@ -122,9 +123,10 @@ T = TypeVar("T", bound=Payload)
 
 
 def broker() -> Broker:
-    """The process' broker, with the scheduler's shift declared on it. Raises SettingsInvalid and UsageError."""
+    """The process' broker, with the scheduler's actors declared on it. Raises SettingsInvalid and UsageError."""
     made = _bare_broker()
     declare_shift(made)
+    declare_sweeps(made)
     return made
 
 

@@ -91,6 +91,22 @@ class Document(NamedTuple):
     body: Mapping[str, Any]
 
 
+class Archived(NamedTuple):
+    """A pruned row that was kept: ``job`` is its columns as a JSON object, where ``payload`` and ``result`` are null if
+    only their gzip was kept. ``archived_at`` None: not written yet, then it is the database's now."""
+
+    id: str
+    generation: int
+    domain: str
+    queue: str
+    job_type: str
+    key: str | None
+    job: str
+    payload_gzip: bytes | None = None
+    result_gzip: bytes | None = None
+    archived_at: datetime | None = None
+
+
 class Term(NamedTuple):
     """An answer to ``lead``. ``settled`` tells that the term has been held without a gap for the grace asked for."""
 
@@ -122,6 +138,10 @@ class Tx(Protocol):
 
     def put(self, document: Document, *, now: datetime | None = None) -> bool:
         """As ``Store.put``, as part of this transaction."""
+        ...
+
+    def archive(self, rows: Sequence[Archived], *, now: datetime | None = None) -> None:
+        """Keep rows that this transaction deletes; the same id and generation again replaces what was kept."""
         ...
 
     def execute(self, statement: str, parameters: Mapping[str, Any] | None = None) -> list[tuple[Any, ...]]:
@@ -213,6 +233,14 @@ class Store(Protocol):
         """The newest entries of a job, newest first."""
         ...
 
+    def archived(self, job_id: str) -> list[Archived]:
+        """What was kept of a pruned job, newest generation first, at most 100."""
+        ...
+
+    def orphans(self, *, remove: bool = False, limit: int = 10_000) -> int:
+        """How many history entries have no job, counted up to ``limit``; ``remove`` deletes those."""
+        ...
+
     # --- documents and terms
 
     def get(self, kind: str, key: str) -> Document | None:
@@ -251,6 +279,10 @@ class Store(Protocol):
         """The caller's own driver connection (psycopg.Connection, sqlite3.Connection) inside its own transaction, or
         a Tx of ours, which comes back as it is. Raises UsageError for anything else, and for a connection that would
         commit each statement by itself; Refused for one to another database, where that can be seen."""
+        ...
+
+    def ring(self) -> None:
+        """Give the change signal, once, for rows that a ``swap`` has made due."""
         ...
 
     def changes(self) -> Signal:

@@ -130,4 +130,27 @@ class Reschedule(NamedTuple):
     run_at: datetime | None = None
 
 
-Event = Wake | Claim | Finish | Release | GiveBack | Reclaim | Cancel | Requeue | Reschedule
+class Prune(NamedTuple):
+    """The removal of an ended or held job, as it stood at ``generation``: one that was woken since is left alone."""
+
+    generation: int
+
+
+class Expire(NamedTuple):
+    """The time to live of what was read is over: of a wait (``lease_id`` None), or of the run under that lease.
+
+    What has moved on since is left alone. ``fail``: failed with the code; else cancelled, a run by request.
+    """
+
+    generation: int
+    attempt: int
+    lease_id: str | None
+    fail: bool = False
+
+    @property
+    def code(self) -> str:
+        """What the row and its history say."""
+        return "ttl_age" if self.lease_id is None else "ttl_runtime"
+
+
+Event = Wake | Claim | Finish | Release | GiveBack | Reclaim | Cancel | Requeue | Reschedule | Prune | Expire

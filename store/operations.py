@@ -6,10 +6,13 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
+from functools import partial
+from types import MappingProxyType
 from typing import NamedTuple
 
+from store.archive import Archiving, kept
 from store.contract import Change, Document, Store, Tx
 from store.errors import Refused, StoreUnavailable, UsageError
 from store.events import Cancel, Event, Failure, Finish, Kind, Reclaim, Requeue, Reschedule
@@ -46,13 +49,20 @@ class Settled(NamedTuple):
         return None if self.decision is None else self.decision.answer
 
 
-def settle(store: Store, items: Sequence[Item], *, now: datetime | None = None) -> list[Settled]:
-    """Bring events about, in as few statements as there can be: one when nobody interfered.
+Swap = Callable[[Sequence[Change]], list[bool]]
+
+
+def settle(
+    store: Store, items: Sequence[Item], *, now: datetime | None = None, swap: Swap | None = None
+) -> list[Settled]:  # fmt: skip
+    """Bring events about, in as few statements as there can be: one when nobody interfered. ``swap``: in place of the
+    store's own, for whoever has something to write beside it.
 
     A refused batch is retried row by row; a finish that the database refuses by itself becomes a coded failure, so
     one bad row holds up nobody. Raises StoreUnavailable: then some may have been settled, and all may be sent again.
     """
     settled: list[Settled | None] = [None] * len(items)
+    swap = swap or partial(store.swap, now=now)
     rows: dict[int, Job | None] = {place: item.job for place, item in enumerate(items) if item.job is not None}
     open_ = list(range(len(items)))
     for _ in range(ROUNDS):
@@ -65,7 +75,7 @@ def settle(store: Store, items: Sequence[Item], *, now: datetime | None = None) 
             settled[place] = Settled(decision, row)
             if row is not None and decision.write is not None:
                 changes.append((place, Change(row.id, row.revision, decision)))
-        written = _swap(store, items, changes, settled, now)
+        written = _swap(swap, items, changes, settled)
         open_ = [place for (place, _), done in zip(changes, written, strict=True) if not done]
         if not open_:
             break
@@ -90,17 +100,13 @@ def settle_in(tx: Tx, item: Item) -> Settled:
 
 
 def _swap(
-    store: Store,
-    items: Sequence[Item],
-    changes: list[tuple[int, Change]],
-    settled: list[Settled | None],
-    now: datetime | None,
-) -> list[bool]:
+    swap: Swap, items: Sequence[Item], changes: list[tuple[int, Change]], settled: list[Settled | None]
+) -> list[bool]:  # fmt: skip
     try:
-        return store.swap([change for _, change in changes], now=now)
+        return swap([change for _, change in changes])
     except Refused:
         if len(changes) > 1:
-            return [_swap(store, items, [pair], settled, now)[0] for pair in changes]
+            return [_swap(swap, items, [pair], settled)[0] for pair in changes]
     # This one alone is refused by the database: what it wanted to write can't be kept. For a finish that is a failed
     # attempt like any other; anything else is a mistake of ours and the caller must hear of it.
     place, change = changes[0]
@@ -117,7 +123,7 @@ def _swap(
     )
     decision = decide(row.job, failed, item.policy)
     settled[place] = Settled(decision, row.job)
-    return store.swap([change._replace(decision=decision)], now=now)
+    return swap([change._replace(decision=decision)])
 
 
 def policies(store: Store) -> dict[str, Policy]:
@@ -177,14 +183,16 @@ def reclaim(store: Store, *, limit: int = 100, after_id: str | None = None, now:
 
 
 class Applied(NamedTuple):
-    """What a bulk action did, or (dry run) would do. ``unsettled`` rows were locked or kept changing."""
+    """What a bulk action did, or (dry run) would do. ``unsettled`` rows were locked, kept changing, or the database
+    refuses what was to be written on them."""
 
     affected: int
     unchanged: int
     unsettled: int
 
 
-Action = Cancel | Requeue | Reschedule
+#: What is done to each row: the same to all, or what follows from the row as it was found.
+Action = Cancel | Requeue | Reschedule | Callable[[Job], Event]
 
 
 def apply(
@@ -196,25 +204,39 @@ def apply(
     limit: int = 1_000_000,
     now: datetime | None = None,
     told: Callable[[Settled], None] | None = None,
+    known: Mapping[str, Policy] = MappingProxyType({}),
+    archive: Archiving | None = None,
+    going: Callable[[], bool] = lambda: True,
 ) -> Applied:
     """Do ``action`` to every row that matches, in committed batches by id; a dry run decides and writes nothing.
 
-    Raises Refused for a filter that narrows nothing down: that would be every row.
+    ``known``: the types' policies, where the action asks for them. ``archive``: keep what is deleted, in the same
+    transaction. ``going`` is asked before each batch, and ends it all by False. What becomes due is signalled, once a
+    batch. Raises Refused for a filter that narrows nothing down: that would be every row.
     """
     if not filter.narrows():
         raise Refused("this filter matches every row: name an id, domain, queue, type, key, owner or state")
+    plain: Swap = partial(store.swap, now=now) if archive is None else partial(_swap_archiving, store, archive, now)
+    refused: set[str] = set()
     affected = unchanged = unsettled = seen = 0
     page = filter
-    while seen < limit:
+    while seen < limit and going():
         rows = store.find(page, order="id", limit=min(BATCH, limit - seen), now=now)
         if not rows:
             break
         seen += len(rows)
-        items = [Item(row.id, action, Policy(row.job_type), row) for row in rows]
+        events = [action(row) if callable(action) else action for row in rows]
+        items = [
+            Item(row.id, event, known.get(row.job_type) or Policy(row.job_type), row)
+            for row, event in zip(rows, events, strict=True)
+        ]
         if dry_run:
-            done = [Settled(decide(item.job, action, item.policy), item.job) for item in items]
+            done = [Settled(decide(item.job, item.event, item.policy), item.job) for item in items]
         else:
-            done = settle(store, items, now=now)
+            done = settle(store, items, now=now, swap=partial(_swap_all_but, plain, refused))
+            done = [Settled(None, row) if row.id in refused else one for row, one in zip(rows, done, strict=True)]
+            if any(map(_made_due, done)):
+                store.ring()
         for result in done:
             if result.answer is Answer.APPLIED:
                 affected += 1
@@ -226,3 +248,35 @@ def apply(
                 told(result)
         page = filter._replace(after_id=rows[-1].id)
     return Applied(affected, unchanged, unsettled)
+
+
+def _swap_all_but(swap: Swap, refused: set[str], changes: Sequence[Change]) -> list[bool]:
+    """Swap; of a row that the database refuses by itself only its id is noted: it must not keep its neighbours."""
+    try:
+        return swap(changes)
+    except Refused:
+        if len(changes) > 1:
+            raise  # parted by whoever asked
+        refused.add(changes[0].id)
+        return [True]
+
+
+def _made_due(settled: Settled) -> bool:
+    """It is queued by now, and may be due at once: a signal too many only costs a look."""
+    write = settled.decision.write if settled.decision is not None else None
+    if write is None or settled.decision is None or settled.decision.state != State.QUEUED:
+        return False
+    return write.run_at is not None or (write.run_in is not None and write.run_in <= 0)
+
+
+def _swap_archiving(
+    store: Store, how: Archiving, now: datetime | None, changes: Sequence[Change]
+) -> list[bool]:  # fmt: skip
+    """Swap, and keep the rows that are deleted, all in one transaction."""
+    leaving = [change.id for change in changes if change.decision.write is not None and change.decision.write.delete]
+    with store.transaction() as tx:
+        rows = {row.id: row for row in tx.read(leaving) if row is not None}
+        written = tx.swap(changes, now=now)
+        gone = {change.id for change, done in zip(changes, written, strict=True) if done}
+        tx.archive([kept(row, how) for id_, row in rows.items() if id_ in gone], now=now)
+    return written

@@ -21,10 +21,12 @@ from store.events import (
     Cancel,
     Claim,
     Event,
+    Expire,
     Failure,
     Finish,
     GiveBack,
     Kind,
+    Prune,
     Reclaim,
     Release,
     Requeue,
@@ -254,12 +256,14 @@ def _failed(
     finish: Finish | None,
     counted: tuple[Entry, ...] = (),
     token: Mapping[str, Any] = MappingProxyType({}),
+    *,
+    for_good: bool = False,
 ) -> Decision:
     failure = failure or Failure.of_code("unknown")
     retries = row.retries + 1
     streak = row.failure_streak + 1 if row.failure_code == failure.code else 1
     exhausted = row.max_retries is not None and retries > row.max_retries
-    at_once = finish is not None and finish.kind is Kind.FAIL
+    at_once = for_good or (finish is not None and finish.kind is Kind.FAIL)
     poisoned = (policy.quarantine_after is not None and streak >= policy.quarantine_after) or (
         failure.code == WORKER_LOST and streak >= POISON_AFTER
     )
@@ -328,11 +332,14 @@ def _cancel(row: Job, _: Cancel, policy: Policy) -> Decision:
         return Decision(Answer.APPLIED, State.CANCELLED, write, (Entry("cancelled", row.attempt),))
     if row.state != State.PROCESSING:
         return Decision(Answer.REFUSED, row.state)
+    return _ask_to_stop(row, None)
+
+
+def _ask_to_stop(row: Job, code: str | None) -> Decision:
     if row.cancel_requested_at is not None:
         return Decision(Answer.REPEATED, row.state)
-    return Decision(
-        Answer.APPLIED, row.state, Write({}, ("cancel_requested_at",)), (Entry("cancel_requested", row.attempt),)
-    )
+    entry = Entry("cancel_requested", row.attempt, code)
+    return Decision(Answer.APPLIED, row.state, Write({}, ("cancel_requested_at",)), (entry,))
 
 
 def _requeue(row: Job, _: Requeue, policy: Policy) -> Decision:
@@ -340,9 +347,8 @@ def _requeue(row: Job, _: Requeue, policy: Policy) -> Decision:
         return Decision(Answer.REFUSED, row.state)
     values = _CLEAN | {"state": State.QUEUED.value, "generation": row.generation + 1}
     values |= {"finished_at": None, "held_at": None, "cancel_requested_at": None, "result": None}
-    return Decision(
-        Answer.APPLIED, State.QUEUED, Write(values, run_in=0, earliest=False), (Entry("requeued", row.attempt),)
-    )
+    write = Write(values, run_in=0, earliest=False)
+    return Decision(Answer.APPLIED, State.QUEUED, write, (Entry("requeued", row.attempt),))
 
 
 def _reschedule(row: Job, event: Reschedule, policy: Policy) -> Decision:
@@ -350,6 +356,34 @@ def _reschedule(row: Job, event: Reschedule, policy: Policy) -> Decision:
         return Decision(Answer.REFUSED, row.state)
     write = Write({"generation": row.generation + 1}, run_in=event.delay, run_at=event.run_at, earliest=False)
     return Decision(Answer.APPLIED, State.QUEUED, write, (Entry("rescheduled", row.attempt),))
+
+
+def _prune(row: Job, prune: Prune, policy: Policy) -> Decision:
+    if row.state not in TERMINAL | {State.QUARANTINED}:
+        return Decision(Answer.REFUSED, row.state)
+    if row.generation != prune.generation:
+        return Decision(Answer.STALE, row.state)
+    return Decision(Answer.APPLIED, None, Write(delete=True))
+
+
+def _expire(row: Job, expire: Expire, policy: Policy) -> Decision:
+    runs = expire.lease_id is not None
+    if row.state != (State.PROCESSING if runs else State.QUEUED) or (not runs and row.run_at == PARKED):
+        return Decision(Answer.REFUSED, row.state)
+    moved_on = not runs and row.generation != expire.generation
+    if moved_on or (row.lease_id, row.attempt) != (expire.lease_id, expire.attempt):
+        return Decision(Answer.STALE, row.state)
+    if runs and not expire.fail:
+        return _ask_to_stop(row, expire.code)
+    failure = Failure.of_code(expire.code)
+    if runs:
+        # The lease ends here: whatever that run still sends is stale. A wake since shows in run_at, as in a reclaim.
+        return _failed(row, failure, policy, 0.5, row.run_at != PARKED, None, for_good=True)
+    state = State.FAILED if expire.fail else State.CANCELLED
+    line = {"last_error": failure.line, "failure": failure.json, "failure_code": failure.code, "failure_streak": 1}
+    values = {"state": state.value} | (line if expire.fail else {})
+    write = Write(values, ("finished_at",), run_at=PARKED, earliest=False)
+    return Decision(Answer.APPLIED, state, write, (Entry("expired", row.attempt, failure.code),))
 
 
 _RULES: dict[type, Callable[[Job, Any, Policy], Decision]] = {
@@ -360,4 +394,6 @@ _RULES: dict[type, Callable[[Job, Any, Policy], Decision]] = {
     Cancel: _cancel,
     Requeue: _requeue,
     Reschedule: _reschedule,
+    Prune: _prune,
+    Expire: _expire,
 }

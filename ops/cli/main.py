@@ -27,6 +27,11 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "list": ("ops.cli.jobs", "list_jobs", "Jobs that match, a line each."),
     "stats": ("ops.cli.jobs", "stats", "Counts of jobs by domain, queue and type."),
     "cancel": ("ops.cli.cancel", "cancel", "Cancel one job, or all that match."),
+    "reschedule": ("ops.cli.reschedule", "reschedule", "Another time for one queued job, or for all that match."),
+    "requeue": ("ops.cli.requeue", "requeue", "Queue quarantined, failed or cancelled jobs again."),
+    "prune": ("ops.cli.prune", "prune", "Delete jobs that have ended, by id, filters and age."),
+    "sweep": ("ops.cli.sweep", "sweep", "Maintenance by hand: retention, ttl, integrity."),
+    "archive": ("ops.cli.archive", "archive", "Deleted jobs that were kept: meta, show."),
     "proposals": ("ops.cli.proposals", "proposals", "Proposals of git repositories: open, list, merge, close, reopen."),
     "health": ("ops.cli.health", "health", "Whether the workers, the database and Valkey do their work."),
 }

@@ -18,6 +18,11 @@ Connection = psycopg.Connection[Any]
 
 _NOW: Final = "(SELECT coalesce(%(now)s::timestamptz, clock_timestamp()))"
 
+#: So many seconds ago. Stable, as ``clock_timestamp()`` is not: so the planner sees the moment and can judge an index.
+_AGO: Final = (
+    "(coalesce(%(now)s::timestamptz, statement_timestamp()) - make_interval(secs => %({})s::double precision))"
+)
+
 _READ: Final = f"SELECT {JOB} FROM dramaturg.job AS job WHERE job.id = ANY (%(ids)s::uuid[])"
 
 _READY: Final = f"job.state = 'queued' AND job.run_at <= {_NOW}"
@@ -42,6 +47,9 @@ _CONDITIONS: Final = (
     ("created_before", "job.created_at < %(created_before)s"),
     ("run_before", "job.run_at < %(run_before)s"),
     ("finished_before", "job.finished_at < %(finished_before)s"),
+    ("waiting_over", f"job.state = 'queued' AND job.run_at <= {_AGO.format('waiting_over')}"),
+    ("running_over", f"job.state = 'processing' AND job.started_at <= {_AGO.format('running_over')}"),
+    ("lapsed_over", f"job.state = 'processing' AND job.leased_until <= {_AGO.format('lapsed_over')}"),
 )
 
 _ORDERS: Final[dict[Order, tuple[str, ...]]] = {
@@ -120,6 +128,10 @@ def _where(filter: Filter, descending: bool) -> tuple[str, dict[str, Any]]:
             if value is not None:
                 parameters[name] = [str(item) for item in value] if name in ("ids", "states") else value
                 yield condition
+        if filter.ended_over is not None:
+            parameters["ended_over"] = filter.ended_over
+            ended = (f"job.{column} <= {_AGO.format('ended_over')}" for column in filter.ended_columns)
+            yield f"({' OR '.join(ended)})"
         if filter.phase is not None:
             yield _PHASES[filter.phase]
         if filter.lapsed is not None:

@@ -9,13 +9,13 @@ from datetime import datetime
 from typing import Any, TypeVar
 
 from store import migrations
-from store.contract import Change, Claimed, Document, Due, Renewal, Renewed, Term, Woken
+from store.contract import Archived, Change, Claimed, Document, Due, Renewal, Renewed, Term, Woken
 from store.events import Claim, Wake
 from store.filters import Filter, Order, Tally
 from store.job import Job, Recorded
 from store.migrations import Subject
-from store.postgres import documents, finding, hot, migrating
-from store.postgres.changes import Changes
+from store.postgres import archive, documents, finding, hot, migrating
+from store.postgres.changes import CHANNEL, Changes
 from store.postgres.connections import PATIENCE, Connection, Connections
 from store.postgres.errors import worded
 from store.postgres.transaction import Transaction, adopt
@@ -90,6 +90,14 @@ class PostgresStore:
         """As the contract says."""
         return self._run(lambda connection: finding.history(connection, job_id, limit))
 
+    def archived(self, job_id: str) -> builtins.list[Archived]:
+        """As the contract says."""
+        return self._run(lambda connection: archive.read(connection, job_id))
+
+    def orphans(self, *, remove: bool = False, limit: int = 10_000) -> int:
+        """As the contract says."""
+        return self._run(lambda connection: archive.orphans(connection, remove, limit))
+
     # --- documents and terms
 
     def get(self, kind: str, key: str) -> Document | None:
@@ -127,6 +135,10 @@ class PostgresStore:
     def adopt(self, connection: Any) -> Transaction:
         """As the contract says; nothing of the caller's connection is changed."""
         return adopt(connection)
+
+    def ring(self) -> None:
+        """As the contract says."""
+        self._run(lambda connection: rows(connection, f"SELECT FROM pg_notify('{CHANNEL}', '')"))
 
     def changes(self) -> Changes:
         """As the contract says; what others wake with ``notify`` or by ``dramaturg.wake(...)`` is heard."""

@@ -9,11 +9,11 @@ from typing import Any
 import psycopg
 from psycopg.pq import TransactionStatus
 
-from store.contract import Change, Document, Woken
+from store.contract import Archived, Change, Document, Woken
 from store.errors import UsageError
 from store.events import Wake
 from store.job import Job
-from store.postgres import documents, finding, hot
+from store.postgres import archive, documents, finding, hot
 from store.postgres.errors import worded
 from store.postgres.values import plain_rows
 
@@ -43,6 +43,11 @@ class Transaction:
         """As the contract says."""
         with worded():
             return documents.put(self._open(), document, now)
+
+    def archive(self, rows: Sequence[Archived], *, now: datetime | None = None) -> None:
+        """As the contract says."""
+        with worded():
+            archive.write(self._open(), rows, now)
 
     def execute(self, statement: str, parameters: Mapping[str, Any] | None = None) -> list[tuple[Any, ...]]:
         """As the contract says. uuid, json and jsonb come as text, timestamptz in UTC with ``infinity`` as PARKED."""

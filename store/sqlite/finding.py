@@ -36,6 +36,9 @@ _CONDITIONS: Final = (
     ("created_before", "created_at < :created_before"),
     ("run_before", "run_at < :run_before"),
     ("finished_before", "finished_at < :finished_before"),
+    ("waiting_over", "state = 'queued' AND run_at <= :now - :waiting_over"),
+    ("running_over", "state = 'processing' AND started_at <= :now - :running_over"),
+    ("lapsed_over", "state = 'processing' AND leased_until <= :now - :lapsed_over"),
 )
 
 _ORDERS: Final[dict[Order, tuple[str, ...]]] = {
@@ -107,7 +110,14 @@ def found_by(filter: Filter, order: Order, descending: bool) -> tuple[str, dict[
 
 
 def _is_narrow(filter: Filter) -> bool:
-    return bool(filter.lapsed or filter.ids is not None or filter.key is not None or filter.finished_before)
+    narrow = (filter.ids, filter.key, filter.finished_before, filter.running_over, filter.lapsed_over)
+    return filter.lapsed is True or any(value is not None for value in narrow)
+
+
+def _parameter(name: str, value: Any) -> Any:
+    if name == "ids":
+        return batch(list(value))
+    return round(value * 1_000_000) if name.endswith("_over") else stored(value)
 
 
 def _where(filter: Filter, descending: bool) -> tuple[str, dict[str, Any]]:
@@ -117,12 +127,15 @@ def _where(filter: Filter, descending: bool) -> tuple[str, dict[str, Any]]:
         for name, condition in _CONDITIONS:
             value = getattr(filter, name)
             if value is not None:
-                parameters[name] = batch(list(value)) if name == "ids" else stored(value)
+                parameters[name] = _parameter(name, value)
                 yield condition
         if filter.states is not None:
             # Spelled out, so that the partial indexes are seen; only names of ours come into the statement.
             states = [f"{state.value!r}" for state in State if state.value in set(filter.states)]
             yield f"state = {states[0]}" if len(states) == 1 else f"state IN ({', '.join(states)})"
+        if filter.ended_over is not None:
+            parameters["ended_over"] = _parameter("ended_over", filter.ended_over)
+            yield f"({' OR '.join(f'{column} <= :now - :ended_over' for column in filter.ended_columns)})"
         if filter.phase is not None:
             yield _PHASES[filter.phase]
         if filter.lapsed is not None:

@@ -10,13 +10,13 @@ from datetime import datetime
 from typing import Any, Final
 
 from store import clock, migrations
-from store.contract import Change, Claimed, Document, Due, Renewal, Renewed, Term, Woken
+from store.contract import Archived, Change, Claimed, Document, Due, Renewal, Renewed, Term, Woken
 from store.errors import Refused
 from store.events import Claim, Wake
 from store.filters import Filter, Order, Tally
 from store.job import Job, Recorded
 from store.migrations import Subject
-from store.sqlite import claims, documents, finding, lanes, migrating, place, swaps, wakes
+from store.sqlite import archive, claims, documents, finding, lanes, migrating, place, swaps, wakes
 from store.sqlite.changes import Changes
 from store.sqlite.connections import Connections
 from store.sqlite.rows import now_or
@@ -101,6 +101,16 @@ class SqliteStore:
         """As the contract says."""
         return self._connections.read(lambda cursor: finding.history(cursor, job_id, limit))
 
+    def archived(self, job_id: str) -> builtins.list[Archived]:
+        """As the contract says."""
+        return self._connections.read(lambda cursor: archive.read(cursor, job_id))
+
+    def orphans(self, *, remove: bool = False, limit: int = 10_000) -> int:
+        """As the contract says."""
+        if remove:
+            return self._connections.write(lambda cursor: archive.remove_orphans(cursor, limit))
+        return self._connections.read(lambda cursor: archive.count_orphans(cursor, limit))
+
     # --- documents and terms
 
     def get(self, kind: str, key: str) -> Document | None:
@@ -138,6 +148,9 @@ class SqliteStore:
     def adopt(self, connection: Any) -> Transaction:
         """As the contract says; the connection must be one to this store's file (else Refused)."""
         return adopt(connection, self._connections)
+
+    def ring(self) -> None:
+        """Nothing to do: whoever waits for changes sees any commit."""
 
     def changes(self) -> Changes:
         """As the contract says; a commit by this process counts too."""

@@ -10,11 +10,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from store.contract import Change, Document, Woken
+from store.contract import Archived, Change, Document, Woken
 from store.errors import Refused, UsageError
 from store.events import Wake
 from store.job import Job
-from store.sqlite import documents, finding, place, swaps, wakes
+from store.sqlite import archive, documents, finding, place, swaps, wakes
 from store.sqlite.connections import Connections
 from store.sqlite.errors import Raised, failure
 from store.sqlite.rows import now_or
@@ -50,6 +50,11 @@ class Transaction:
     def put(self, document: Document, *, now: datetime | None = None) -> bool:
         """As ``Store.put``, as part of this transaction."""
         return self._part(lambda cursor: documents.put(cursor, document, now_or(now)))
+
+    def archive(self, rows: Sequence[Archived], *, now: datetime | None = None) -> None:
+        """As the contract says."""
+        if rows:
+            self._part(lambda cursor: archive.write(cursor, rows, now_or(now)))
 
     def execute(self, statement: str, parameters: Mapping[str, Any] | None = None) -> list[tuple[Any, ...]]:
         """Run one statement with ``:name`` parameters; answers all its rows. Raises StoreUnavailable and Refused."""

@@ -11,7 +11,7 @@ from store import clock
 from store.filters import Filter, Order, Tally
 from store.job import Job, Recorded, State
 from store.surreal.requests import Step
-from store.surreal.rows import JOB, PARKED, TABLE, job_of, record, stored
+from store.surreal.rows import JOB, PARKED, TABLE, job_of, micros, record, stored
 
 _PHASES: Final = {
     "ready": "state = 'queued' AND run_at <= $now",
@@ -31,6 +31,9 @@ _CONDITIONS: Final = (
     ("created_before", "created_at < {}"),
     ("run_before", "run_at < {}"),
     ("finished_before", "finished_at != NONE AND finished_at < {}"),
+    ("waiting_over", "state = 'queued' AND run_at <= $now - {}"),
+    ("running_over", "state = 'processing' AND started_at != NONE AND started_at <= $now - {}"),
+    ("lapsed_over", "state = 'processing' AND leased_until <= $now - {}"),
 )
 
 _ORDERS: Final[dict[Order, tuple[str, ...]]] = {
@@ -120,11 +123,16 @@ def _where(filter: Filter, descending: bool) -> tuple[str, str, dict[str, Any]]:
         for name, condition in _CONDITIONS:
             value = getattr(filter, name)
             if value is not None:
-                values[f"f{len(values)}"] = stored(value)
+                values[f"f{len(values)}"] = micros(value) if name.endswith("_over") else stored(value)
                 yield condition.format(f"$f{len(values) - 1}")
         if filter.states is not None:
             states = [f"'{state.value}'" for state in State if state.value in set(filter.states)]
             yield f"state = {states[0]}" if len(states) == 1 else f"state IN [{', '.join(states)}]"
+        if filter.ended_over is not None:
+            name = f"$f{len(values)}"
+            values[name[1:]] = micros(filter.ended_over)
+            ended = (f"({column} != NONE AND {column} <= $now - {name})" for column in filter.ended_columns)
+            yield f"({' OR '.join(ended)})"
         if filter.phase is not None:
             yield _PHASES[filter.phase]
         if filter.lapsed is not None:

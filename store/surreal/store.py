@@ -9,12 +9,12 @@ from datetime import datetime
 from typing import Any
 
 from store import clock, migrations
-from store.contract import Change, Claimed, Document, Due, Renewal, Renewed, Term, Woken
+from store.contract import Archived, Change, Claimed, Document, Due, Renewal, Renewed, Term, Woken
 from store.events import Claim, Wake
 from store.filters import Filter, Order, Tally
 from store.job import Job, Recorded
 from store.migrations import Subject
-from store.surreal import claims, documents, finding, lanes, migrating, swaps, wakes
+from store.surreal import archive, claims, documents, finding, lanes, migrating, swaps, wakes
 from store.surreal.address import parse
 from store.surreal.changes import Changes
 from store.surreal.connections import PATIENCE, Connections
@@ -100,6 +100,15 @@ class SurrealStore:
         """As the contract says."""
         return finding.recorded(self._read(finding.history(job_id, limit), None))
 
+    def archived(self, job_id: str) -> builtins.list[Archived]:
+        """As the contract says."""
+        return archive.archived(self._read(archive.read(job_id), None))
+
+    def orphans(self, *, remove: bool = False, limit: int = 10_000) -> int:
+        """As the contract says."""
+        step = archive.orphans(remove, limit)
+        return int(self._write(step, None) if remove else self._read(step, None))
+
     # --- documents and terms
 
     def get(self, kind: str, key: str) -> Document | None:
@@ -135,6 +144,10 @@ class SurrealStore:
     def adopt(self, connection: Any) -> Transaction:
         """As the contract says; takes a ``Bundle`` over the caller's own connection."""
         return adopt(connection)
+
+    def ring(self) -> None:
+        """As the contract says."""
+        self._write(Step("fn::dramaturg::ring()", {}), None)
 
     def changes(self) -> Changes:
         """As the contract says; what is woken with ``notify`` or by ``fn::wake`` is heard."""

@@ -25,11 +25,11 @@ from surrealdb import BlockingWsSurrealConnection
 from surrealdb.data.cbor import decode
 
 from store import clock
-from store.contract import Change, Document, Woken
+from store.contract import Archived, Change, Document, Woken
 from store.errors import StoreUnavailable, UsageError
 from store.events import Wake
 from store.job import Job
-from store.surreal import documents, finding, swaps, wakes
+from store.surreal import archive, documents, finding, swaps, wakes
 from store.surreal.connections import LOST
 from store.surreal.errors import OURS, Thrown, results
 from store.surreal.requests import NOW, Answer, Ask, Step, persistently
@@ -94,6 +94,12 @@ class Transaction:
         """As ``Store.put``, as part of this transaction."""
         self._check()
         return bool(self._run(documents.put(document), now))
+
+    def archive(self, rows: Sequence[Archived], *, now: datetime | None = None) -> None:
+        """As the contract says."""
+        self._check()
+        if rows:
+            self._run(archive.write(rows), now)
 
     def execute(self, statement: str, parameters: Mapping[str, Any] | None = None) -> list[tuple[Any, ...]]:
         """Run one statement of SurrealQL with ``$name`` parameters; ``$now`` is this transaction's moment, in µs.

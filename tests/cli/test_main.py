@@ -26,11 +26,20 @@ def test_help_loads_nothing_that_takes_time() -> None:
     assert all(name in done.stdout for name in COMMANDS)
 
 
+#: Commands that have commands, each of which takes --json.
+GROUPS = {"proposals": "list", "sweep": "ttl", "archive": "meta"}
+
+
+@pytest.mark.parametrize(("group", "name"), GROUPS.items())
+def test_a_command_of_a_group_has_help_and_json(dramaturg: Command, group: str, name: str) -> None:
+    assert "--json" in dramaturg(group, name, "--help").out
+
+
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_has_help_and_json(dramaturg: Command, name: str) -> None:
     shown = dramaturg(name, "--help")
     assert shown.code == 0
-    assert "--json" in shown.out or name == "proposals"
+    assert "--json" in shown.out or name in GROUPS
 
 
 @pytest.mark.parametrize(

@@ -33,6 +33,7 @@ SQL = {
     "note on all": "UPDATE {orders} SET note = {note} RETURNING id, note",
     "note to change": "SELECT note FROM {orders} WHERE id = 1",
     "forget all jobs": "DELETE FROM {job}",
+    "add history": "INSERT INTO {history} (job_id, at, kind, attempt, detail) VALUES ({id}, {at}, 'lost', 1, '{{}}')",
     "spoil history": "ALTER TABLE {history} RENAME TO somewhere_else",
     "count migrations": "SELECT count(*) FROM {migration}",
     "subjects": "SELECT DISTINCT subject FROM {migration}",
@@ -52,6 +53,8 @@ SURQL = {
     "note on all": "UPDATE orders SET note = $note RETURN VALUE [record::id(id), note]",
     "note to change": "SELECT VALUE [note] FROM orders:1",
     "forget all jobs": "DELETE dramaturg_job RETURN NONE",
+    "add history": "CREATE type::record('dramaturg_history', [$id, 1]) SET at = $at, kind = 'lost', attempt = 1, "
+    "detail = '{}' RETURN NONE",
     "spoil history": "DEFINE FIELD OVERWRITE at ON dramaturg_history TYPE int ASSERT $value < 0",
     "count migrations": "SELECT VALUE [count] FROM (SELECT count() FROM dramaturg_migration GROUP ALL)",
     "subjects": "array::distinct((SELECT VALUE subject FROM dramaturg_migration))",
@@ -119,7 +122,7 @@ class Adapter(ABC):
     def say(self, name: str) -> str:
         """One of the statements of SQL, as this store has it."""
         tables = {table: self.table(table) for table in ("job", "history", "migration")}
-        parameters = {name: self.parameter(name) for name in ("id", "note", "subject", "breaking")}
+        parameters = {name: self.parameter(name) for name in ("id", "at", "note", "subject", "breaking")}
         return SQL[name].format(orders=self.orders, **tables, **parameters)
 
     def insert(self, tx: Tx, jobs: Iterable[Job]) -> None:

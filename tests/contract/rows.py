@@ -20,10 +20,12 @@ from store.events import (
     Cancel,
     Claim,
     Event,
+    Expire,
     Failure,
     Finish,
     GiveBack,
     Kind,
+    Prune,
     Reclaim,
     Release,
     Requeue,
@@ -335,6 +337,8 @@ def event_of(dice: Dice, job: Job) -> Event:
         Requeue(),
         Reschedule(delay=dice.delay()),
         Reschedule(run_at=dice.run_at()),
+        Prune(job.generation - dice.one_in(4)),
+        Expire(job.generation - dice.one_in(4), attempt, lease if dice.one_in(2) else None, dice.one_in(2)),
     )
     return finish_of(dice, job) if job.state == State.PROCESSING and dice.one_in(2) else dice.choice(made)
 

@@ -55,7 +55,9 @@ class Spares:
             connection.execute("SET lock_timeout = '5s'")
             if _plan(connection) != self._plan:
                 return False
-            connection.execute("TRUNCATE dramaturg.job, dramaturg.history, dramaturg.document, dramaturg.term")
+            connection.execute(
+                "TRUNCATE dramaturg.job, dramaturg.history, dramaturg.document, dramaturg.term, dramaturg.archive"
+            )
             return True
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
@@ -48,7 +48,22 @@ def matches(job: Job, asked: Filter, now: datetime) -> bool:
         and (asked.run_before is None or job.run_at < asked.run_before)
         and (asked.finished_before is None or (job.finished_at is not None and job.finished_at < asked.finished_before))
         and (asked.after_id is None or job.id > asked.after_id)
+        and (asked.waiting_over is None or (job.state == "queued" and is_over(job.run_at, asked.waiting_over, now)))
+        and (
+            asked.running_over is None
+            or (job.state == "processing" and is_over(job.started_at, asked.running_over, now))
+        )
+        and (
+            asked.lapsed_over is None
+            or (job.state == "processing" and is_over(job.leased_until, asked.lapsed_over, now))
+        )
+        and (asked.ended_over is None or is_over(job.finished_at or job.held_at, asked.ended_over, now))
     )
+
+
+def is_over(moment: datetime | None, seconds: float, now: datetime) -> bool:
+    """Whether ``moment`` lies at least so many seconds back."""
+    return moment is not None and moment <= now - timedelta(seconds=seconds)
 
 
 def crowded(dice: rows.Dice) -> Job:
@@ -69,6 +84,9 @@ def crowded(dice: rows.Dice) -> Job:
         changes["run_at"] = dice.run_at()
     if state == "processing":
         changes["leased_until"] = dice.moment(future=True)
+        changes["started_at"] = dice.maybe((dice.moment(), NOW))
+    if state == "quarantined":
+        changes["held_at"] = dice.moment()
     if state in TERMINAL:
         changes["finished_at"] = dice.moment()
     return row(state, **changes)
@@ -91,11 +109,18 @@ def asked_of(dice: rows.Dice) -> Filter:
         "created_before": dice.moment(future=True),
         "run_before": dice.run_at(),
         "finished_before": dice.moment(future=True),
+        "waiting_over": dice.choice(SECONDS),
+        "running_over": dice.choice(SECONDS),
+        "lapsed_over": dice.choice(SECONDS),
+        "ended_over": dice.choice(SECONDS),
         "after_id": some[0],
     }
     asked = dice.sample(sorted(fields), dice.choice((0, 1, 1, 2, 3)))
     return Filter(**{name: fields[name] for name in asked})
 
+
+#: Lengths of time around those that moments of a crowd lie back.
+SECONDS = (0, 0.000001, 0.001, 60, 10_000.5, 50_000, 1e8)
 
 CROWDS = st.lists(rows.rolled(crowded), max_size=40, unique_by=lambda job: job.id)
 

@@ -17,10 +17,24 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from store.clock import PARKED
 from store.contract import Change, Renewal, Renewed, Store
-from store.events import Cancel, Claim, Event, Finish, GiveBack, Kind, Reclaim, Release, Requeue, Reschedule, Wake
+from store.events import (
+    Cancel,
+    Claim,
+    Event,
+    Expire,
+    Finish,
+    GiveBack,
+    Kind,
+    Prune,
+    Reclaim,
+    Release,
+    Requeue,
+    Reschedule,
+    Wake,
+)
 from store.job import Entry, Job
 from store.policy import Policy
-from store.transitions import Answer, Decision, Write, decide, evaluate
+from store.transitions import Answer, Decision, decide, evaluate
 from tests.contract import rows
 from tests.contract.acts import differences
 from tests.contract.adapters import Adapter
@@ -33,7 +47,18 @@ ACTS = (
     *("wake", "wake", "wake", "claim", "claim", "claim", "claim", "claim", "claim_again"),
     *("finish", "finish", "finish", "finish", "finish", "return_unfinished", "return_unfinished"),
     *("renew", "renew", "sweep_reads", "sweep_reads", "sweep_writes", "sweep_writes", "sweep_writes"),
-    *("cancel", "operate", "operate", "prune", "time_passes", "time_passes", "time_passes", "time_passes"),
+    *(
+        "cancel",
+        "operate",
+        "operate",
+        "prune",
+        "expire",
+        "expire",
+        "time_passes",
+        "time_passes",
+        "time_passes",
+        "time_passes",
+    ),
 )
 
 #: Ends that mean that the run did what it was for.
@@ -183,9 +208,24 @@ class Walk(RuleBasedStateMachine):
 
     def prune(self, id_: str, dice: rows.Dice) -> None:
         row = self.rows[id_]
-        if row is not None and row.finished_at is not None:
-            assert self._write(id_, Decision(Answer.APPLIED, None, Write(delete=True)), row.revision)
+        generation = 0 if row is None else row.generation - dice.one_in(3)
+        if self._settle(id_, Prune(generation)).answer is Answer.APPLIED:
+            assert row is not None
+            assert row.finished_at is not None or row.held_at is not None
+            assert row.generation == generation
             self.lives[id_].served = self.lives[id_].wakes  # whoever prunes has seen what the row says
+
+    def expire(self, id_: str, dice: rows.Dice) -> None:
+        row = self.rows[id_]
+        if row is None:
+            return
+        lease = row.lease_id if dice.one_in(2) else None
+        event = Expire(row.generation - dice.one_in(4), row.attempt - dice.one_in(4), lease, dice.one_in(2))
+        answer, life = self._settle(id_, event).answer, self.lives[id_]
+        if answer in (Answer.APPLIED, Answer.REPEATED) and not event.fail:
+            life.cancelled = life.wakes
+        elif answer is Answer.APPLIED and lease is not None:
+            life.failed = max(life.failed, [run.wakes for run in self.runs if run.claim.lease_id == lease][-1])
 
     def time_passes(self, id_: str, dice: rows.Dice) -> None:
         self.now += timedelta(seconds=dice.choice((1, 10, 130, 400)))

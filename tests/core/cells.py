@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
+from store.clock import PARKED
 from store.events import (
     Cancel,
     Claim,
     Event,
+    Expire,
     Failure,
     Finish,
     GiveBack,
     Kind,
+    Prune,
     Reclaim,
     Release,
     Requeue,
@@ -65,6 +68,16 @@ reclaim-other   0        ~queued      ~processing   ~completed  ~failed  ~cancel
 cancel          0        +cancelled   +processing   -completed  -failed  -cancelled  -quarantined
 requeue         0        -queued      -processing   -completed  +queued  +queued     +queued
 reschedule      0        +queued      -processing   -completed  -failed  -cancelled  -quarantined
+prune           0        -queued      -processing   +           +        +           +
+prune-late      0        -queued      -processing   ~completed  ~failed  ~cancelled  ~quarantined
+age             0        +cancelled   -processing   -completed  -failed  -cancelled  -quarantined
+age-parked      0        -queued      -processing   -completed  -failed  -cancelled  -quarantined
+age-fail        0        +failed      -processing   -completed  -failed  -cancelled  -quarantined
+age-late        0        ~queued      -processing   -completed  -failed  -cancelled  -quarantined
+runtime         0        -queued      +processing   -completed  -failed  -cancelled  -quarantined
+runtime-fail    0        -queued      +failed       -completed  -failed  -cancelled  -quarantined
+runtime-late    0        -queued      ~processing   -completed  -failed  -cancelled  -quarantined
+runtime-other   0        -queued      ~processing   -completed  -failed  -cancelled  -quarantined
 """
 
 
@@ -83,6 +96,7 @@ def fenced(lease: str, attempt: int) -> dict[str, Event]:
 
 
 ATTEMPT = row().attempt
+GENERATION = row().generation
 ID = row().id
 EVENTS: dict[str, Event] = {
     "wake": wake(),
@@ -98,6 +112,16 @@ EVENTS: dict[str, Event] = {
     "cancel": Cancel(),
     "requeue": Requeue(),
     "reschedule": Reschedule(delay=30.0),
+    "prune": Prune(GENERATION),
+    "prune-late": Prune(GENERATION - 1),
+    "age": Expire(GENERATION, ATTEMPT, None),
+    "age-parked": Expire(GENERATION, ATTEMPT, None),
+    "age-fail": Expire(GENERATION, ATTEMPT, None, fail=True),
+    "age-late": Expire(GENERATION - 1, ATTEMPT, None, fail=True),
+    "runtime": Expire(GENERATION, ATTEMPT, LEASE),
+    "runtime-fail": Expire(GENERATION, ATTEMPT, LEASE, fail=True),
+    "runtime-late": Expire(GENERATION, ATTEMPT - 1, LEASE, fail=True),
+    "runtime-other": Expire(GENERATION, ATTEMPT, OTHER_LEASE, fail=True),
 }
 
 
@@ -118,6 +142,8 @@ def standing(state: str, event: str) -> Job | None:
         changes |= {"ended_lease": SPENT_LEASE, "finish_token": SPENT_LEASE}
     if event == "claim-early" and state == State.QUEUED:
         changes["run_at"] = later(0.000001)
+    if event == "age-parked" and state == State.QUEUED:
+        changes["run_at"] = PARKED
     return row(state, **changes)
 
 
@@ -141,6 +167,7 @@ reclaim             queued       queued       cancelled  cancelled
 reclaim-stopping    queued       queued       cancelled  cancelled
 reclaim-exhausted   failed       queued       cancelled  cancelled
 reclaim-poisoned    quarantined  quarantined  cancelled  cancelled
+runtime-fail        failed       queued       cancelled  cancelled
 """
 
 
@@ -166,7 +193,8 @@ def leaving(way: str, when: str = "plain", **changes: Any) -> tuple[Job, Event, 
     if when in ("cancelled", "both"):
         values["cancel_requested_at"] = later(-1)
     policy = {"keeps-none": KEEPS_NONE, "poisoned": QUARANTINES}.get(variant, POLICY)
-    return row("processing", **(values | changes)), EVENTS[name.replace("_", "-")], policy
+    event = EVENTS.get(way) or EVENTS[name.replace("_", "-")]
+    return row("processing", **(values | changes)), event, policy
 
 
 #: For each way back to ``queued``: seconds from now at which the run that ended would itself run again.

@@ -24,6 +24,10 @@ NARROWING: dict[str, Any] = {
     "created_before": datetime(2026, 1, 1, tzinfo=UTC),
     "run_before": datetime(2026, 1, 1, tzinfo=UTC),
     "finished_before": datetime(2026, 1, 1, tzinfo=UTC),
+    "waiting_over": 60.0,
+    "running_over": 60.0,
+    "lapsed_over": 60.0,
+    "ended_over": 60.0,
 }
 
 
@@ -36,6 +40,20 @@ def test_each_field_narrows(field: str) -> None:
     assert Filter(**{field: NARROWING[field]}).narrows()
 
 
-@pytest.mark.parametrize("fields", [{}, {"after_id": "x"}, {"ids": []}, {"states": ()}, {"ids": (), "after_id": "x"}])
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"after_id": "x"},
+        {"ids": []},
+        {"states": ()},
+        {"ids": (), "after_id": "x"},
+        {"domain": ""},
+        {"owner": " "},
+        {"ids": [""]},
+        {"states": (), "domain": "d"},
+        {"queue": "", "ended_over": 60.0},
+    ],
+)
 def test_an_empty_scope_narrows_nothing(fields: dict[str, Any]) -> None:
     assert not Filter(**fields).narrows()

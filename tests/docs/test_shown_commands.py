@@ -117,6 +117,9 @@ def test_an_ended_job_is_freed_as_the_states_page_shows(tmp_path: Path) -> None:
     run(send, tmp_path)
     [row] = json.loads(run("dramaturg list --json", tmp_path))
     run(f"dramaturg cancel {row['id']}", tmp_path)
+    [requeue] = commands("docs/reference/states.md")
+    assert run(requeue, tmp_path).startswith("1 job requeued")
+    run(f"dramaturg cancel {row['id']}", tmp_path)
     [block] = blocks("docs/reference/states.md")
     shown, times = re.subn(r'ids=\["[0-9a-f-]+"\]', f'ids=["{row["id"]}"]', block)
     assert times == 1
@@ -124,6 +127,17 @@ def test_an_ended_job_is_freed_as_the_states_page_shows(tmp_path: Path) -> None:
     assert "affected=1" in run("python freeing.py", tmp_path)
     [row] = json.loads(run("dramaturg list --json", tmp_path))
     assert row["state"] == "queued"
+
+
+def test_the_commands_of_the_clean_up_page_do_what_they_say(tmp_path: Path) -> None:
+    run("dramaturg migrate", tmp_path)
+    dry, retention_dry, retention, ttl, integrity, requeue = commands("docs/how-to/clean-up.md")
+    assert run(dry, tmp_path).startswith("0 jobs would be deleted")
+    assert run(retention_dry, tmp_path).startswith("0 jobs would be deleted")
+    assert run(retention, tmp_path).startswith("0 jobs deleted")
+    assert run(ttl, tmp_path).startswith("0 jobs would be cancelled")
+    assert "documents_unreadable  0" in run(integrity, tmp_path)
+    assert run(requeue, tmp_path).startswith("0 jobs would be requeued")
 
 
 def test_the_options_that_the_jobs_page_tells_are_those_of_a_job_with_their_defaults() -> None:
@@ -160,11 +174,12 @@ def test_every_link_to_a_file_leads_somewhere(page: Path) -> None:
 def test_every_setting_is_documented_and_every_documented_setting_exists() -> None:
     from actors.proposals.settings import ProposalSettings
     from middleware.settings import WorkerSettings
+    from scheduler.settings import SweepSettings
     from store.settings import StoreSettings
 
     known = {
         str(field.validation_alias)
-        for section in (StoreSettings, WorkerSettings, ProposalSettings)
+        for section in (StoreSettings, WorkerSettings, SweepSettings, ProposalSettings)
         for field in section.model_fields.values()
     }
     shown = set(re.findall(r"^\| `([A-Z_]+)` \|", (ROOT / "docs/reference/settings.md").read_text(), re.M))

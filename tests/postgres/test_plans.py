@@ -198,6 +198,10 @@ FINDS: dict[str, tuple[Filter, Order, str]] = {
     "failed": (Filter(states=["failed", "quarantined"]), "id", "job_troubled"),
     "by id": (Filter(ids=[identity.new_id()]), "id", "job_pkey"),
     "by key": (Filter(domain="default", queue="default", job_type=TYPE, key="150"), "id", "job_pkey"),
+    "retention": (Filter(states=["completed"], ended_over=90_000), "id", "job_finished"),
+    "held for long": (Filter(states=["quarantined"], ended_over=90_000), "id", "job_troubled"),
+    "running for long": (Filter(running_over=3600), "id", "job_processing"),
+    "waiting for long": (Filter(states=["queued"], waiting_over=90_000), "id", "job_due"),
     "page": (Filter(queue="default", after_id=identity.new_id()), "id", "job_pkey"),
 }
 

@@ -15,6 +15,7 @@ from store.errors import Refused
 from store.events import Failure, Kind
 from store.filters import Filter
 from store.policy import Policy
+from store.postgres import migrating
 from store.postgres.store import PostgresStore
 from store.transitions import decide
 from tests.contract.acts import publish, read, take
@@ -113,7 +114,7 @@ def test_an_empty_database_is_migrated_through_it(postgres_url: str, through_poo
     with ThreadPoolExecutor(4) as pool:
         counts = list(pool.map(lambda store: store.migrate(), stores))
 
-    assert sum(counts) == 3
+    assert sum(counts) == len(migrating.known(()))
     publish(stores[0], TYPE)
     assert stores[1].wake([wake()])[0].created
     for store in stores:

@@ -157,8 +157,16 @@ def test_a_narrow_filter_seeks_in_any_order(
     assert plan(crowd[1], statement)[0] == f"SEARCH job USING INDEX {index}"
 
 
-def test_pages_by_id_are_read_in_their_order(crowd: tuple[SqliteStore, sqlite3.Connection]) -> None:
-    statement, _ = finding.found_by(Filter(after_id="a"), "id", False)
+@pytest.mark.parametrize(
+    "filter_",
+    [
+        Filter(after_id="a"),
+        Filter(states=("completed",), ended_over=1, after_id="a"),
+        Filter(states=("queued",), waiting_over=1, after_id="a"),
+    ],
+)
+def test_pages_by_id_are_read_in_their_order(crowd: tuple[SqliteStore, sqlite3.Connection], filter_: Filter) -> None:
+    statement, _ = finding.found_by(filter_, "id", False)
 
     assert plan(crowd[1], statement) == ["SEARCH job USING INDEX sqlite_autoindex_dramaturg_job_1 (id>?)"]
 

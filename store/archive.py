@@ -1,0 +1,81 @@
+"""What is kept of a row that is pruned, as pure functions."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+from typing import Final, NamedTuple
+
+import orjson
+
+from store.clock import PARKED
+from store.contract import Archived
+from store.job import JSON_COLUMNS, TIME_COLUMNS, Job
+
+#: What stands before the base64 of a gzip where a store keeps it as text.
+PREFIX: Final = "gzip64:"
+
+
+class Archiving(NamedTuple):
+    """How rows are kept: with gzips of payload and result, and then perhaps without their JSON."""
+
+    compress: bool = False
+    drop_json: bool = False
+
+
+def kept(job: Job, how: Archiving) -> Archived:
+    """``job`` as it is archived. JSON columns stay as they were spelled; moments are ISO 8601 in UTC."""
+    columns: dict[str, object] = job._asdict()
+    for name in TIME_COLUMNS:
+        moment = getattr(job, name)
+        if moment is not None:
+            columns[name] = "infinity" if moment == PARKED else moment.isoformat()
+    for name in JSON_COLUMNS:
+        text = getattr(job, name)
+        dropped = how.compress and how.drop_json and name in ("payload", "result")
+        columns[name] = None if text is None or dropped else orjson.Fragment(text)
+    return Archived(
+        job.id,
+        job.generation,
+        job.domain,
+        job.queue,
+        job.job_type,
+        job.key,
+        orjson.dumps(columns).decode(),
+        _gzip(job.payload) if how.compress else None,
+        _gzip(job.result) if how.compress else None,
+    )
+
+
+def read(archived: Archived) -> dict[str, object]:
+    """The columns of an archived row, payload and result included in whichever form they were kept."""
+    columns: dict[str, object] = orjson.loads(archived.job)
+    for name, packed in (("payload", archived.payload_gzip), ("result", archived.result_gzip)):
+        if columns.get(name) is None and packed is not None:
+            columns[name] = orjson.loads(gzip.decompress(packed))
+    return columns
+
+
+def parts(archived: Archived) -> dict[str, bool]:
+    """Which parts of payload and result are there, as JSON and compressed."""
+    columns = orjson.loads(archived.job)
+    return {
+        "payload_json": columns.get("payload") is not None,
+        "result_json": columns.get("result") is not None,
+        "payload_compressed": archived.payload_gzip is not None,
+        "result_compressed": archived.result_gzip is not None,
+    }
+
+
+def gzip64(packed: bytes | None) -> str | None:
+    """A gzip as text."""
+    return None if packed is None else PREFIX + base64.b64encode(packed).decode()
+
+
+def ungzip64(text: str | None) -> bytes | None:
+    """The gzip in a text."""
+    return None if text is None else base64.b64decode(text.removeprefix(PREFIX))
+
+
+def _gzip(text: str | None) -> bytes | None:
+    return None if text is None else gzip.compress(text.encode(), mtime=0)
