@@ -83,7 +83,7 @@ class Broker(dramatiq.Broker):
         woken = self.runtime.store.wake(wakes, notify=False)
         due = [Hint(wake.queue, row.id, wake.priority) for wake, row in zip(wakes, woken, strict=True) if row.due]
         if due:
-            self.runtime.ringing.put(due)
+            self.runtime.ring_soon(due)
         return woken
 
     def call_scheduler(self) -> None:

@@ -26,7 +26,7 @@ from pydantic_core import to_jsonable_python
 from middleware.acquiring import Acquirer, Where
 from middleware.broker import SCHEDULER_ACTOR, Broker
 from middleware.build import broker as process_broker
-from middleware.frozen import FrozenStore
+from middleware.frozen import FrozenClock, frozen
 from middleware.handlers import Handled, JobHandler, event_loop
 from middleware.heartbeat import TICK
 from middleware.instant import InstantHolding
@@ -121,7 +121,8 @@ class InlineJobs:
             opened.callback(real.close)
             real.migrate(() if broker is None else broker.runtime.subjects)
             _claim_database(real)
-            self.store = FrozenStore(real, self._start)
+            self._clock = FrozenClock(self._start)
+            self.store = frozen(real, self._clock)
             self._runtime = _runtime(folder, url, self.store, broker)
             opened.callback(self._runtime.completion.close, FLUSH_SECONDS)
             self.jobs = Jobs.over(self._runtime)
@@ -152,7 +153,7 @@ class InlineJobs:
     @property
     def now(self) -> datetime:
         """Where the clock stands."""
-        return self.store.now
+        return self._clock.now
 
     def travel(self, *, seconds: float = 0, minutes: float = 0, hours: float = 0, days: float = 0) -> datetime:
         """Move the clock forward; nothing runs by that. Answers where it stands then. Raises UsageError."""
@@ -162,7 +163,7 @@ class InlineJobs:
         """Move the clock to a moment that has not passed. Raises UsageError."""
         if moment.tzinfo is None or moment < self.now:
             raise UsageError("time goes forward only, to a datetime with a time zone")
-        self.store.now = moment
+        self._clock.now = moment
         return moment
 
     # --- running
@@ -299,7 +300,7 @@ def _chosen_broker() -> Broker | None:
     return chosen if isinstance(chosen, Broker) else None
 
 
-def _runtime(folder: Path, url: str, store: FrozenStore, broker: Broker | None) -> RowsOnly:
+def _runtime(folder: Path, url: str, store: Store, broker: Broker | None) -> RowsOnly:
     if broker is None:
         settings, worker = load_all(StoreSettings, WorkerSettings)
         assert isinstance(settings, StoreSettings)

@@ -7,6 +7,7 @@ from typing import cast
 
 from pydantic import SecretStr
 
+from middleware.ringing import Hint
 from middleware.runtime import Runtime
 from middleware.settings import WorkerSettings
 from store.contract import Store
@@ -47,7 +48,7 @@ class RowsOnly(Runtime):
     def revive_valkey(self) -> None:
         """There is none."""
 
-    def ring(self, offers: Iterable[tuple[str, str, int]]) -> None:
+    def ring_soon(self, hints: Iterable[Hint]) -> None:
         """Nobody to ring for: whoever waits hears of the commit."""
 
 

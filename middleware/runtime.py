@@ -105,6 +105,10 @@ class Runtime:
         """Rings for rows that are due, beside whoever woke them."""
         return Ringing(self.ring)
 
+    def ring_soon(self, hints: Iterable[Hint]) -> None:
+        """``ring``, beside whoever asks for it."""
+        self.ringing.put(hints)
+
     def ring(self, hints: Iterable[Hint]) -> None:
         """Offer rows that are due, here and now: a hint that is never needed, so a failure is only logged."""
         queues: dict[str, list[Offer]] = {}
