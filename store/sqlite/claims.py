@@ -14,6 +14,7 @@ from typing import Any, Final
 from store import clock
 from store.contract import Claimed, Renewal, Renewed
 from store.events import Claim
+from store.sqlite.limits import Flight, limits
 from store.sqlite.rows import JOB, PARKED, batch, in_micros, job_of
 
 #: What runnable means beyond being queued and due, of a row of ``job``. The first two hold for a whole lane.
@@ -87,11 +88,25 @@ FROM json_each(?1) AS each CROSS JOIN dramaturg_job AS job
 def claim(cursor: sqlite3.Cursor, claims: Sequence[Claim], now: datetime) -> list[Claimed]:
     """Take what can be taken at ``now``. Sqlite3's errors pass."""
     stamp = clock.micros(now)
+    there = limits(cursor)
+    flight = None if there is None else Flight(cursor, there, stamp)
     for id_, lease_id, worker, seconds in claims:
-        cursor.execute(TAKE, (id_, lease_id, in_micros(now, seconds), worker, stamp))
+        values = (id_, lease_id, in_micros(now, seconds), worker, stamp)
+        if flight is None:
+            cursor.execute(TAKE, values)
+        else:
+            _take_within(cursor, flight, id_, values)
     fences = batch([(claim.id, claim.lease_id) for claim in claims])
     taken = {row[0]: job_of(row[1:]) for row in cursor.execute(TAKEN, (fences,))}
     return [Claimed(taken.get(place)) for place in range(len(claims))]
+
+
+def _take_within(cursor: sqlite3.Cursor, flight: Flight, id_: str, values: tuple[Any, ...]) -> None:
+    names = flight.names(id_)
+    if names is not None and flight.admits(*names):
+        cursor.execute(TAKE, values)
+        if cursor.rowcount > 0:
+            flight.started(*names[:2])
 
 
 def writes(renewal: Renewal) -> bool:
