@@ -80,6 +80,9 @@ DECLARE
   told dramaturg.woken[];
   rung text[];
 BEGIN
+  IF EXISTS (SELECT FROM dramaturg.document d WHERE d.kind IN ('allow', 'quota')) THEN
+    PERFORM dramaturg.admit_wakes(wakes, clock);
+  END IF;
   WITH asked AS (
     SELECT w.*, dramaturg.later(coalesce(w.run_at, clock), w.delay) AS first_run
     FROM json_to_recordset(wakes) AS w(

@@ -30,8 +30,16 @@ SET jit = off
 AS $$
 #variable_conflict use_column
 DECLARE
-  clock timestamptz := coalesce(moment, clock_timestamp());
+  clock   timestamptz := coalesce(moment, clock_timestamp());
+  limited boolean := EXISTS (SELECT FROM dramaturg.document d WHERE d.kind IN ('allow', 'quota'));
+  lists   text[];
+  names   text[];
+  metered text[];
+  taken   text[];
 BEGIN
+  IF limited THEN
+    SELECT b.* INTO lists, names, metered, taken FROM dramaturg.bounds(clock) b;
+  END IF;
   RETURN QUERY
   WITH RECURSIVE walk AS (
     (
@@ -65,12 +73,25 @@ BEGIN
       r.id, l.queue, l.priority, r.run_at,
       row_number() OVER (PARTITION BY l.queue ORDER BY l.priority, r.run_at, r.id) AS place
     FROM lane l CROSS JOIN LATERAL (
-      SELECT r.id, r.run_at
-      FROM dramaturg.admitted r
-      WHERE r.state = 'queued' AND r.queue = l.queue AND r.job_type = l.job_type AND r.priority = l.priority
-        AND r.run_at <= clock AND (r.run_at, r.id) > (l.run_at, l.id)
-      ORDER BY r.run_at, r.id
-      LIMIT most
+      (
+        SELECT r.id, r.run_at
+        FROM dramaturg.admitted r
+        WHERE NOT limited AND r.state = 'queued' AND r.queue = l.queue AND r.job_type = l.job_type
+          AND r.priority = l.priority AND r.run_at <= clock AND (r.run_at, r.id) > (l.run_at, l.id)
+        ORDER BY r.run_at, r.id
+        LIMIT most
+      )
+      UNION ALL
+      -- The same, and judged row by row; one of the two is never begun.
+      (
+        SELECT r.id, r.run_at
+        FROM dramaturg.admitted r
+        WHERE limited AND r.state = 'queued' AND r.queue = l.queue AND r.job_type = l.job_type
+          AND r.priority = l.priority AND r.run_at <= clock AND (r.run_at, r.id) > (l.run_at, l.id)
+          AND dramaturg.within(r.domain, r.owner, r.queue, r.job_type, lists, names, metered, taken)
+        ORDER BY r.run_at, r.id
+        LIMIT most
+      )
     ) r
   )
   SELECT f.id, f.queue::text, f.priority, f.run_at
@@ -80,8 +101,9 @@ END
 $$;
 
 -- claims: an array of {id, lease_id, worker, seconds}, no id twice. Answers the rows that are now, or were already,
--- held under the lease that the claim names; which may be the same row twice.
-CREATE FUNCTION dramaturg.claim_rows(claims json, moment timestamptz DEFAULT NULL) RETURNS SETOF dramaturg.job
+-- held under the lease that the claim names; which may be the same row twice. within: limits were looked at.
+CREATE FUNCTION dramaturg.claim_rows(claims json, moment timestamptz DEFAULT NULL, within boolean DEFAULT false)
+RETURNS SETOF dramaturg.job
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 SET lock_timeout = '10s'
@@ -96,6 +118,10 @@ DECLARE
   clock timestamptz := coalesce(moment, clock_timestamp());
   taken integer;
 BEGIN
+  IF NOT within AND EXISTS (SELECT FROM dramaturg.document d WHERE d.kind IN ('allow', 'quota')) THEN
+    RETURN QUERY SELECT * FROM dramaturg.claim_within(claims, clock);
+    RETURN;
+  END IF;
   RETURN QUERY
   WITH asked AS (
     SELECT * FROM json_to_recordset(claims) AS c(id uuid, lease_id uuid, worker text, seconds double precision)
@@ -153,8 +179,16 @@ SET jit = off
 AS $$
 #variable_conflict use_column
 DECLARE
-  clock timestamptz := coalesce(moment, clock_timestamp());
+  clock   timestamptz := coalesce(moment, clock_timestamp());
+  limited boolean := EXISTS (SELECT FROM dramaturg.document d WHERE d.kind IN ('allow', 'quota'));
+  lists   text[];
+  names   text[];
+  metered text[];
+  taken   text[];
 BEGIN
+  IF limited THEN
+    SELECT b.* INTO lists, names, metered, taken FROM dramaturg.bounds(clock) b;
+  END IF;
   RETURN QUERY
   WITH asked AS (
     SELECT * FROM json_to_recordset(claims) AS c(id uuid, lease_id uuid) ORDER BY id
@@ -167,6 +201,9 @@ BEGIN
         SELECT FROM dramaturg.admitted r
         WHERE r.id = j.id AND coalesce(r.state, '') = 'queued' AND r.run_at <= clock
           AND a.lease_id IS DISTINCT FROM r.ended_lease AND a.lease_id IS DISTINCT FROM r.finish_token
+          AND (
+            NOT limited OR dramaturg.within(r.domain, r.owner, r.queue, r.job_type, lists, names, metered, taken)
+          )
       )
       FOR SHARE OF j SKIP LOCKED
     ) j
