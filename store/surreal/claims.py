@@ -22,9 +22,12 @@ def claim(claims: Sequence[Claim]) -> Step:
         }
         for place, claim in enumerate(claims)
     }
-    calls = ", ".join(f"fn::dramaturg::claim_row(${name}, $now)" for name in values)
+    calls = ", ".join(f"fn::dramaturg::claim_row(${name}, $now, $limits)" for name in values)
     values["r0"] = [record(id_) for id_ in sorted({claim.id for claim in claims})]
-    return Step(f"{{ LET $taken = [{calls}]; [$taken, (SELECT VALUE {JOB} FROM $r0)] }}", values)
+    return Step(
+        f"{{ LET $limits = fn::dramaturg::limits(); LET $taken = [{calls}]; [$taken, (SELECT VALUE {JOB} FROM $r0)] }}",
+        values,
+    )
 
 
 def claimed(claims: Sequence[Claim], found: Any) -> list[Claimed]:

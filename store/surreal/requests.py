@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Any, Final, NamedTuple, TypeVar
 
 from store import clock
-from store.errors import Refused, StoreUnavailable
+from store.errors import DramaturgError, NotAllowed, QuotaExceeded, Refused, StoreUnavailable
 from store.surreal.connections import Connections
 from store.surreal.errors import Conflict, Thrown, results
 
@@ -66,6 +66,17 @@ def out(found: list[Any]) -> Any:
     raise StoreUnavailable("SurrealDB answered something else than it was asked: try again")
 
 
+#: What our own statements throw for limits begins so.
+_LIMITS: Final = {"quota ": QuotaExceeded, "list ": NotAllowed}
+
+
+def _refusal(word: str) -> DramaturgError:
+    for beginning, error in _LIMITS.items():
+        if word.startswith(beginning):
+            return error(word.removeprefix(beginning))
+    return Refused(f"the database refuses that ({word})")
+
+
 def persistently(ask: Callable[[], Answer], patience: float) -> Answer:
     """What ``ask`` answers, asked again after each conflict for up to ``patience`` seconds. Raises StoreUnavailable."""
     deadline = clock.elapsed() + patience
@@ -79,7 +90,7 @@ def persistently(ask: Callable[[], Answer], patience: float) -> Answer:
                     f"other transactions were in the way for {patience:.0f} s (TransactionConflict): try again"
                 ) from None
         except Thrown as thrown:
-            raise Refused(f"the database refuses that ({thrown.word})") from None
+            raise _refusal(thrown.word) from None
         # Who has waited long waits no longer than the others: with a pause that only grew, one might never get through.
         time.sleep(random.uniform(0, pause))
         pause = min(2 * pause, longest)

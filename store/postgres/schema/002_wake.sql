@@ -80,7 +80,7 @@ DECLARE
   told dramaturg.woken[];
   rung text[];
 BEGIN
-  IF EXISTS (SELECT FROM dramaturg.document d WHERE d.kind IN ('allow', 'quota')) THEN
+  IF to_regclass('dramaturg.limited') IS NOT NULL THEN
     PERFORM dramaturg.admit_wakes(wakes, clock);
   END IF;
   WITH asked AS (

@@ -30,15 +30,11 @@ SET jit = off
 AS $$
 #variable_conflict use_column
 DECLARE
-  clock   timestamptz := coalesce(moment, clock_timestamp());
-  limited boolean := EXISTS (SELECT FROM dramaturg.document d WHERE d.kind IN ('allow', 'quota'));
-  lists   text[];
-  names   text[];
-  metered text[];
-  taken   text[];
+  clock timestamptz := coalesce(moment, clock_timestamp());
 BEGIN
-  IF limited THEN
-    SELECT b.* INTO lists, names, metered, taken FROM dramaturg.bounds(clock) b;
+  IF to_regclass('dramaturg.limited') IS NOT NULL THEN
+    RETURN QUERY SELECT * FROM dramaturg.due_within(after, most, clock); -- made of this text, see 004
+    RETURN;
   END IF;
   RETURN QUERY
   WITH RECURSIVE walk AS (
@@ -73,25 +69,12 @@ BEGIN
       r.id, l.queue, l.priority, r.run_at,
       row_number() OVER (PARTITION BY l.queue ORDER BY l.priority, r.run_at, r.id) AS place
     FROM lane l CROSS JOIN LATERAL (
-      (
-        SELECT r.id, r.run_at
-        FROM dramaturg.admitted r
-        WHERE NOT limited AND r.state = 'queued' AND r.queue = l.queue AND r.job_type = l.job_type
-          AND r.priority = l.priority AND r.run_at <= clock AND (r.run_at, r.id) > (l.run_at, l.id)
-        ORDER BY r.run_at, r.id
-        LIMIT most
-      )
-      UNION ALL
-      -- The same, and judged row by row; one of the two is never begun.
-      (
-        SELECT r.id, r.run_at
-        FROM dramaturg.admitted r
-        WHERE limited AND r.state = 'queued' AND r.queue = l.queue AND r.job_type = l.job_type
-          AND r.priority = l.priority AND r.run_at <= clock AND (r.run_at, r.id) > (l.run_at, l.id)
-          AND dramaturg.within(r.domain, r.owner, r.queue, r.job_type, lists, names, metered, taken)
-        ORDER BY r.run_at, r.id
-        LIMIT most
-      )
+      SELECT r.id, r.run_at
+      FROM dramaturg.admitted r
+      WHERE r.state = 'queued' AND r.queue = l.queue AND r.job_type = l.job_type AND r.priority = l.priority
+        AND r.run_at <= clock AND (r.run_at, r.id) > (l.run_at, l.id) /* and within limits */
+      ORDER BY r.run_at, r.id
+      LIMIT most
     ) r
   )
   SELECT f.id, f.queue::text, f.priority, f.run_at
@@ -118,7 +101,7 @@ DECLARE
   clock timestamptz := coalesce(moment, clock_timestamp());
   taken integer;
 BEGIN
-  IF NOT within AND EXISTS (SELECT FROM dramaturg.document d WHERE d.kind IN ('allow', 'quota')) THEN
+  IF NOT within AND to_regclass('dramaturg.limited') IS NOT NULL THEN
     RETURN QUERY SELECT * FROM dramaturg.claim_within(claims, clock);
     RETURN;
   END IF;
@@ -180,15 +163,8 @@ AS $$
 #variable_conflict use_column
 DECLARE
   clock   timestamptz := coalesce(moment, clock_timestamp());
-  limited boolean := EXISTS (SELECT FROM dramaturg.document d WHERE d.kind IN ('allow', 'quota'));
-  lists   text[];
-  names   text[];
-  metered text[];
-  taken   text[];
+  limited boolean := to_regclass('dramaturg.limited') IS NOT NULL;
 BEGIN
-  IF limited THEN
-    SELECT b.* INTO lists, names, metered, taken FROM dramaturg.bounds(clock) b;
-  END IF;
   RETURN QUERY
   WITH asked AS (
     SELECT * FROM json_to_recordset(claims) AS c(id uuid, lease_id uuid) ORDER BY id
@@ -202,7 +178,8 @@ BEGIN
         WHERE r.id = j.id AND coalesce(r.state, '') = 'queued' AND r.run_at <= clock
           AND a.lease_id IS DISTINCT FROM r.ended_lease AND a.lease_id IS DISTINCT FROM r.finish_token
           AND (
-            NOT limited OR dramaturg.within(r.domain, r.owner, r.queue, r.job_type, lists, names, metered, taken)
+            NOT limited
+            OR dramaturg.within(r.domain, r.owner, r.queue, r.job_type, (SELECT dramaturg.bounds(clock)))
           )
       )
       FOR SHARE OF j SKIP LOCKED
