@@ -15,11 +15,14 @@ racing wakes take turns at; claims take turns at those of kind ``flight``.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from datetime import datetime
 from typing import Final, NamedTuple
 
 from store.contract import Document, Store
 from store.errors import NotAllowed, NotFound, QuotaExceeded, StoreUnavailable, UsageError
+from store.filters import Filter
 from store.identity import SEPARATOR, STANDARD_QUEUES, check_name
+from store.job import Job, State
 
 ALLOW: Final = "allow"
 QUOTA: Final = "quota"
@@ -68,6 +71,20 @@ class Limits(NamedTuple):
     def _listed(self, what: str, domain: str, name: str) -> bool:
         found = [self.lists[key] for key in (list_key(what), list_key(what, domain)) if key in self.lists]
         return not found or any(name in names for names in found)
+
+
+def kept_back(store: Store, job: Job, now: datetime) -> str | None:
+    """Why limits keep a job from starting, in our words; None where they don't, or it is not due."""
+    if job.state != State.QUEUED or job.run_at > now or (there := limits(store)) is None:
+        return None
+    if (fault := there.fault(job.domain, job.queue, job.job_type)) is not None:
+        return f"{fault} for domain {job.domain!r}"
+    if (key := there.governing("max_in_flight", job.domain, job.owner)) is None:
+        return None
+    running = store.find(Filter(states=(State.PROCESSING,), lapsed=False), limit=10_000)
+    live = sum(there.governing("max_in_flight", row.domain, row.owner) == key for row in running)
+    most = there.figures["max_in_flight"][key]
+    return None if live < most else f"the quota of {most} {FIGURES['max_in_flight']} for {scope(key)} is reached"
 
 
 def scopes(domain: str, owner: str | None) -> list[str]:

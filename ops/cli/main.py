@@ -28,6 +28,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "stats": ("ops.cli.jobs", "stats", "Counts of jobs by domain, queue and type."),
     "cancel": ("ops.cli.cancel", "cancel", "Cancel one job, or all that match."),
     "queue": ("ops.cli.queue", "queue", "Pause, resume and drain queues; where they stand."),
+    "quota": ("ops.cli.quota", "quota", "How much of a domain's or an owner's work there may be: set, list, remove."),
     "proposals": ("ops.cli.proposals", "proposals", "Proposals of git repositories: open, list, merge, close, reopen."),
     "health": ("ops.cli.health", "health", "Whether the workers, the database and Valkey do their work."),
 }

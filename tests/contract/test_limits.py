@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
@@ -281,7 +282,8 @@ def test_batches_of_claims_under_several_quotas_do_not_wait_for_each_other_in_a_
     wakes = [wake(f"n{number}", domain="pq"[number % 2]) for number in range(20)]
     ids = [one.id for one in store.wake(wakes)]
     batches = [ids[:10], ids[10:], ids[5:15], ids[::2]]
-    at_once([lambda ids=ids: (store if ids[0] == batches[0][0] else other).claim([claim(i) for i in ids]) for ids in batches])  # type: ignore[misc] # fmt: skip
+    stores = (store, other, store, other)
+    at_once([partial(one.claim, [claim(id_) for id_ in some]) for one, some in zip(stores, batches, strict=True)])
     running = store.find(Filter(states=["processing"]))
     assert sorted(job.domain for job in running) == ["p"] * 3 + ["q"] * 3
 

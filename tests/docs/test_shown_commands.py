@@ -160,11 +160,12 @@ def test_every_link_to_a_file_leads_somewhere(page: Path) -> None:
 def test_every_setting_is_documented_and_every_documented_setting_exists() -> None:
     from actors.proposals.settings import ProposalSettings
     from middleware.settings import WorkerSettings
+    from store.limit_settings import LimitSettings
     from store.settings import StoreSettings
 
     known = {
         str(field.validation_alias)
-        for section in (StoreSettings, WorkerSettings, ProposalSettings)
+        for section in (StoreSettings, WorkerSettings, LimitSettings, ProposalSettings)
         for field in section.model_fields.values()
     }
     shown = set(re.findall(r"^\| `([A-Z_]+)` \|", (ROOT / "docs/reference/settings.md").read_text(), re.M))
