@@ -126,6 +126,16 @@ def test_an_ended_job_is_freed_as_the_states_page_shows(tmp_path: Path) -> None:
     assert row["state"] == "queued"
 
 
+def test_the_commands_of_the_limits_page_run_as_shown(tmp_path: Path) -> None:
+    run("dramaturg migrate", tmp_path)
+    shown = commands("docs/how-to/queues-and-limits.md")
+    answers = {command: run(command, tmp_path) for command in shown}
+    assert len(answers) == 9
+    assert "paused" in answers["dramaturg queue status reports"]
+    assert "drained: nothing runs" in answers["dramaturg queue drain reports --wait 5m"]
+    assert "office" in answers["dramaturg quota list"]
+
+
 def test_the_options_that_the_jobs_page_tells_are_those_of_a_job_with_their_defaults() -> None:
     from middleware.job import JobOptions
     from store.policy import Policy
