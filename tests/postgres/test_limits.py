@@ -54,18 +54,14 @@ def test_a_wake_by_sql_is_refused_as_one_from_python(store: PostgresStore, sql: 
     assert sqlstate(sql, "b") == "DG003"
 
 
-def test_whoever_may_only_wake_is_counted_all_the_same(store: PostgresStore, sql: psycopg.Connection) -> None:
-    set_quota(store, Quota("default", None, max_queued=1))
-    sql.execute("DROP ROLE IF EXISTS limits_waker; CREATE ROLE limits_waker")
-    try:
-        sql.execute("GRANT USAGE ON SCHEMA dramaturg TO limits_waker")
-        sql.execute("GRANT SELECT ON dramaturg.document TO limits_waker")
-        sql.execute("GRANT SELECT, INSERT, UPDATE ON dramaturg.job TO limits_waker")
-        sql.execute("SET ROLE limits_waker")
-        sql.execute(WAKE, ["a"])
-        assert sqlstate(sql, "b") == "DG002"
-    finally:
-        sql.execute("RESET ROLE; DROP OWNED BY limits_waker; DROP ROLE limits_waker")
+def test_what_counts_and_marks_runs_with_its_owners_rights(sql: psycopg.Connection) -> None:
+    """Whoever may only wake or claim can't write documents, and is counted all the same."""
+    found = sql.execute(
+        "SELECT proname, prosecdef, proconfig[1] FROM pg_proc "
+        "WHERE proname IN ('admit_wakes', 'claim_within', 'mark_limited') ORDER BY 1"
+    ).fetchall()
+    guarded = "search_path=pg_catalog, pg_temp"
+    assert found == [(name, True, guarded) for name in ("admit_wakes", "claim_within", "mark_limited")]
 
 
 def test_an_open_transaction_that_has_woken_keeps_no_claim_from_its_place(store: PostgresStore, url: str) -> None:
