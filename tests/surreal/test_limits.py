@@ -15,6 +15,6 @@ def test_a_wake_by_surrealql_is_counted_and_refused_with_its_transaction(store: 
     set_quota(store, Quota("default", None, max_queued=1))
     call(store, "BEGIN; fn::wake('test.job', {}, {key: 'a'}); COMMIT")
     with pytest.raises(Thrown) as raised:
-        call(store, "BEGIN; fn::wake('test.job', {}, {key: 'c', queue: 'low'}); fn::wake('test.job', {}, {key: 'b'}); COMMIT")
+        call(store, "BEGIN; CREATE orders:1; fn::wake('test.job', {}, {key: 'b'}); COMMIT")
     assert "1 jobs that wait for domain default is reached" in raised.value.word
     assert [job is not None for job in store.read([wake("a").id, wake("b").id])] == [True, False]
