@@ -16,7 +16,7 @@ from typing import Any, Final
 from store import clock
 from store.contract import Due
 from store.surreal.requests import Step
-from store.surreal.rows import record
+from store.surreal.rows import LIMITS, record
 
 NEXT_QUEUE: Final = (
     "(SELECT VALUE queue FROM dramaturg_job WHERE state = 'queued' AND queue >= $d0 ORDER BY queue LIMIT 1)[0]"
@@ -57,7 +57,7 @@ LET $queue = {queue};
 IF $queue = NONE {{ NONE }} ELSE {{
   LET $shut = (SELECT VALUE string::slice(record::id(id)[1], string::len($queue) + 1) FROM
     dramaturg_document:['queue', $queue + '\\u{{1f}}']..['queue', $queue + '\\u{{20}}'] WHERE paused);
-  LET $limits = fn::dramaturg::limits();
+  LET $limits = {limits};
   LET $full = IF $limits = NONE THEN [] ELSE fn::dramaturg::full($limits, $now) END;
   LET $types = IF type::record('dramaturg_document', ['queue', $queue]).paused = true THEN [] ELSE
     (SELECT VALUE record::id(id)[1] FROM dramaturg_document:['policy', NONE]..['policy', {{}}]) END;
@@ -70,7 +70,9 @@ IF $queue = NONE {{ NONE }} ELSE {{
 
 def first(queue: str, limit: int) -> Step:
     """The first queue that is not before ``queue``; answers nothing, or [queue, rows]."""
-    text = _FROM_QUEUE.format(queue=NEXT_QUEUE, lane=LANE, priorities="<array> (1..=10)", probe=PROBE, wide=WIDE_PROBE)
+    text = _FROM_QUEUE.format(
+        queue=NEXT_QUEUE, lane=LANE, priorities="<array> (1..=10)", probe=PROBE, wide=WIDE_PROBE, limits=LIMITS
+    )
     return Step(text, {"d0": queue, "d1": limit})
 
 
@@ -78,7 +80,9 @@ def following(after: Due, limit: int) -> Step:
     """A page of one queue beyond ``after``; answers [queue, rows]."""
     probe = f"IF $priority = $d3 THEN array::concat({SAME}, {LATER}) ELSE {PROBE} END"
     wide = f"IF $priority = $d3 THEN array::concat({WIDE_SAME}, {WIDE_LATER}) ELSE {WIDE_PROBE} END"
-    text = _FROM_QUEUE.format(queue="$d0", lane=LANE, priorities="<array> ($d3..=10)", probe=probe, wide=wide)
+    text = _FROM_QUEUE.format(
+        queue="$d0", lane=LANE, priorities="<array> ($d3..=10)", probe=probe, wide=wide, limits=LIMITS
+    )
     values = {
         "d0": after.queue,
         "d1": limit,

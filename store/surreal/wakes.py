@@ -10,7 +10,7 @@ from store.contract import Woken
 from store.events import Wake
 from store.job import State
 from store.surreal.requests import Step
-from store.surreal.rows import micros, stored
+from store.surreal.rows import LIMITS, micros, stored
 
 
 def step(wakes: Sequence[Wake], *, notify: bool = True) -> Step:
@@ -21,7 +21,7 @@ def step(wakes: Sequence[Wake], *, notify: bool = True) -> Step:
     }
     calls = ", ".join(f"fn::dramaturg::wake_row(${name}, $now, $limits)" for name in values)
     ring = "fn::dramaturg::ring();" if notify else ""
-    return Step(f"{{ LET $limits = fn::dramaturg::limits(); LET $told = [{calls}]; {ring} [$now, $told] }}", values)
+    return Step(f"{{ LET $limits = {LIMITS}; LET $told = [{calls}]; {ring} [$now, $told] }}", values)
 
 
 def answers(wakes: Sequence[Wake], found: Any) -> list[Woken]:
