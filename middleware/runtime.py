@@ -19,10 +19,11 @@ from store import clock
 from store.contract import ANY_VERSION, Document, Store
 from store.engines.valkey import SharedValkey, shared_valkey
 from store.errors import EngineFailed, Refused, StoreUnavailable, ValkeyUnavailable
+from store.limit_settings import LimitSettings
 from store.migrations import Subject
 from store.open import open_store
 from store.policy import Policy
-from store.settings import StoreSettings
+from store.settings import StoreSettings, load
 from store.valkey.address import parse
 from store.valkey.client import Client
 from store.valkey.entries import Offer
@@ -46,6 +47,7 @@ class Runtime:
         self.subjects: list[Subject] = []  # who has tables of their own in the store
         self._checked = False
         self._published: set[str] = set()
+        self._limited = False  # the limits of this process' settings were published
         self._running: dict[int, float] = {}  # by thread: since when, on clock.elapsed
         self._checking = threading.Lock()
         self._engine: SharedValkey | None = None
@@ -130,6 +132,7 @@ class Runtime:
         self.__dict__.pop("completion", None)
         self._checked = False
         self._published = set()
+        self._limited = False
         self._running.clear()
 
     def may_work(self) -> bool:
@@ -147,9 +150,13 @@ class Runtime:
 
     def publish(self) -> None:
         """Publish the policies of this process' types: once each, and again where they have gone from the store. What
-        another version of this program has published since is left alone. Raises StoreUnavailable."""
+        another version of this program has published since is left alone. The settings' limits once. Raises
+        StoreUnavailable."""
         if not self.may_work():
             return
+        if not self._limited:
+            load(LimitSettings).publish(self.store)
+            self._limited = True
         there = {document.key: document.body for document in self.store.list("policy")}
         for policy in list(self.policies.values()):
             body = policy.document()

@@ -17,6 +17,7 @@ from middleware import logs
 from middleware.broker import SCHEDULER_ACTOR, SCHEDULER_QUEUE, Broker
 from middleware.lost import RECLAIM_EVERY_MOST, take_back
 from middleware.runtime import WATERMARK, Runtime
+from scheduler.pauses import Pauses
 from scheduler.recurring import Recurring
 from scheduler.ticks import cron
 from store import clock
@@ -86,6 +87,7 @@ class Shift:
         self._term = min(TERM_MOST, lease)
         self._reclaim_every = min(RECLAIM_EVERY_MOST, lease / 4)
         self._recurring = Recurring(self._runtime)
+        self._pauses = Pauses(self._runtime)
 
     def work(self) -> None:
         """Wait for the term, lead until the end, give the term back, and only then call the next shift."""
@@ -133,6 +135,7 @@ class Shift:
         """Look, wait, look again, until the term must be prolonged."""
         while not self._over() and clock.elapsed() < self._term_at:
             looked_at = clock.elapsed()
+            self._guarded("pauses_failed", self._pauses.tell)  # first: what is lost with Valkey comes back before work
             self._guarded("dispatch_failed", self._dispatch)
             self._guarded("recurring_failed", self._recurring.fire)
             self._guarded("reclaim_failed", self._reclaim)

@@ -256,6 +256,10 @@ class Store(Protocol):
         case); its version then becomes one more. False: somebody was faster, nothing was written."""
         ...
 
+    def remove(self, kind: str, key: str) -> bool:
+        """Take a document away, whatever its version; False: there was none."""
+        ...
+
     def lead(self, name: str, holder: str, seconds: float, *, grace: float = 0, now: datetime | None = None) -> Term:
         """Take or prolong the term of ``name`` for ``seconds``: held if nobody has it, it ran out, or it is ours.
 

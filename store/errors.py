@@ -4,9 +4,11 @@
     ├── UsageError                the caller asked for something that can't be: nothing was changed
     │   ├── PayloadInvalid        a payload, result or checkpoint that is not allowed
     │   ├── UnknownType           a job type that nobody published
+    │   ├── NotAllowed            a queue or job type that is on no allow-list
     │   └── SettingsInvalid       the environment, all that is wrong with it at once
     ├── Refused                   the state of things says no: nothing was changed
     │   ├── NotFound              there is no such row
+    │   ├── QuotaExceeded         a domain's or an owner's quota is reached
     │   └── SchemaTooNew          this program is older than the database that it was pointed at
     └── Unavailable               a service did not answer; trying again later may help
         ├── StoreUnavailable      the database
@@ -44,6 +46,12 @@ class UnknownType(UsageError):
     code = "type_unknown"
 
 
+class NotAllowed(UsageError):
+    """The queue or the job type is not on the list of those that are allowed."""
+
+    code = "not_allowed"
+
+
 class SettingsInvalid(UsageError):
     """The settings are wrong; the text lists every fault, one a line."""
 
@@ -60,6 +68,12 @@ class NotFound(Refused):
     """There is no such row."""
 
     code = "not_found"
+
+
+class QuotaExceeded(Refused):
+    """A domain's or an owner's quota of waiting jobs or of submits is reached; nothing was changed."""
+
+    code = "quota_exceeded"
 
 
 class SchemaTooNew(Refused):

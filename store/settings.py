@@ -6,6 +6,7 @@ line for each fault, naming the variable and what it may be, never its value: it
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TypeVar
 
@@ -21,6 +22,13 @@ class Section(BaseSettings):
 
     # Fields are set by their variable's name alone: by the field's own name ``home`` would read HOME.
     model_config = SettingsConfigDict(env_ignore_empty=True, extra="ignore", frozen=True, hide_input_in_errors=True)
+
+
+def suffixed(name: str) -> dict[str, str]:
+    """The variable ``name`` and those that begin with it and an underscore, by what follows ("" for itself). Empty ones
+    are among them: they say that there is nothing."""
+    found = {name_[len(name) + 1 :]: value for name_, value in os.environ.items() if name_.startswith(f"{name}_")}
+    return found | ({"": os.environ[name]} if name in os.environ else {})
 
 
 class StoreSettings(Section):

@@ -10,6 +10,7 @@ import click
 from ops.cli import output
 from ops.cli.options import chosen, filter_options, json_option
 from ops.cli.session import opened
+from store import limits
 from store.errors import NotFound
 from store.filters import Order, Tally
 from store.identity import check_id
@@ -35,13 +36,15 @@ def show(id_: str, as_json: bool) -> None:
         history = store.history(wanted, limit=HISTORY_KEPT)
         failed = failures(store, wanted)
         now = store.ping()
+        kept_back = limits.kept_back(store, job, now)
     if as_json:
         told = [one._asdict() | {"at": output.moment(one.at)} for one in failed]
         entries = [output.entry_document(entry) for entry in history]
-        output.emit(output.job_document(job) | {"history": entries, "failures": told})
+        shown = {"kept_back": kept_back, "history": entries, "failures": told}
+        output.emit(output.job_document(job) | shown)
         return
     console = output.console()
-    console.print(output.facts(_facts(job, now)))
+    console.print(output.facts(_facts(job, now) | ({"kept back": output.cell(kept_back)} if kept_back else {})))
     console.print()
     console.print(
         _history(history, now) if history else output.cell("no history: it never failed, nor counted anything")

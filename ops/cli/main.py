@@ -32,6 +32,8 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "prune": ("ops.cli.prune", "prune", "Delete jobs that have ended, by id, filters and age."),
     "sweep": ("ops.cli.sweep", "sweep", "Maintenance by hand: retention, ttl, integrity."),
     "archive": ("ops.cli.archive", "archive", "Deleted jobs that were kept: meta, show."),
+    "queue": ("ops.cli.queue", "queue", "Pause, resume and drain queues; where they stand."),
+    "quota": ("ops.cli.quota", "quota", "How much of a domain's or an owner's work there may be: set, list, remove."),
     "proposals": ("ops.cli.proposals", "proposals", "Proposals of git repositories: open, list, merge, close, reopen."),
     "health": ("ops.cli.health", "health", "Whether the workers, the database and Valkey do their work."),
 }

@@ -11,6 +11,7 @@ from urllib.parse import quote
 from middleware.settings import WorkerSettings
 from store.contract import Store
 from store.engines.sockets import Answer, ping, socket_path
+from store.limit_settings import LimitSettings
 from store.open import open_store
 from store.settings import StoreSettings, load, load_all
 
@@ -26,7 +27,7 @@ def settings() -> StoreSettings:
 def settings_of_all() -> tuple[StoreSettings, WorkerSettings]:
     """The store's and a worker's settings, for commands that load the job types. Raises SettingsInvalid with all that
     is wrong in either."""
-    store, worker = load_all(StoreSettings, WorkerSettings)
+    store, worker, _ = load_all(StoreSettings, WorkerSettings, LimitSettings)
     assert isinstance(store, StoreSettings)
     assert isinstance(worker, WorkerSettings)
     return store, worker

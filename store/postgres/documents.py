@@ -39,6 +39,8 @@ WITH moved AS (
 SELECT 1 FROM moved UNION ALL SELECT 1 FROM made
 """
 
+_REMOVE: Final = "DELETE FROM dramaturg.document AS d WHERE d.kind = %(kind)s AND d.key = %(key)s RETURNING 1"
+
 #: Taken up again after a gap longer than the grace: settled only a grace after now.
 _LEAD: Final = """
 WITH clock AS MATERIALIZED (SELECT coalesce(%(now)s::timestamptz, clock_timestamp()) AS now)
@@ -78,6 +80,11 @@ def put(connection: Connection, document: Document, now: datetime | None) -> boo
     """Write ``document`` if the stored version is the one it names."""
     sent = document._asdict() | {"body": orjson.dumps(dict(document.body)).decode(), "now": now}
     return bool(rows(connection, _PUT, sent))
+
+
+def remove(connection: Connection, kind: str, key: str) -> bool:
+    """Take a document away."""
+    return bool(rows(connection, _REMOVE, {"kind": kind, "key": key}))
 
 
 def lead(

@@ -9,10 +9,10 @@ from typing import Final
 import orjson
 import psycopg
 
-from store.errors import DramaturgError, Refused, StoreUnavailable, UsageError
+from store.errors import DramaturgError, NotAllowed, QuotaExceeded, Refused, StoreUnavailable, UsageError
 
 #: What our own SQL raises; those texts are ours, and hold no value.
-OURS: Final = "DG001"
+OURS: Final = {"DG001": UsageError, "DG002": QuotaExceeded, "DG003": NotAllowed}
 
 #: SQLSTATEs, and classes of them, that may be gone when one tries again.
 _PASSING: Final = {
@@ -55,8 +55,8 @@ def code_of(error: BaseException) -> str:
 def failure(error: psycopg.Error) -> DramaturgError:
     """The error of ours that says what ``error`` means."""
     state, code = error.sqlstate or "", code_of(error)
-    if state == OURS:
-        return UsageError(error.diag.message_primary or "Postgres refused it")
+    if state in OURS:
+        return OURS[state](error.diag.message_primary or "Postgres refused it")
     reason = _PASSING.get(state) or _PASSING.get(state[:2])
     if reason is not None:
         return StoreUnavailable(f"Postgres {reason} ({code}): nothing is known to have changed, try again")

@@ -112,6 +112,10 @@ class PostgresStore:
         """As the contract says."""
         return self._run(lambda connection: documents.put(connection, document, now))
 
+    def remove(self, kind: str, key: str) -> bool:
+        """As the contract says."""
+        return self._run(lambda connection: documents.remove(connection, kind, key))
+
     def lead(self, name: str, holder: str, seconds: float, *, grace: float = 0, now: datetime | None = None) -> Term:
         """As the contract says."""
         return self._run(lambda connection: documents.lead(connection, name, holder, seconds, grace, now))

@@ -16,6 +16,7 @@ import orjson
 from store import clock, wire
 from store.contract import Claimed, Renewal, Renewed
 from store.events import Claim
+from store.sqlite.limits import Flight, limits
 from store.sqlite.rows import JOB, PARKED, batch, in_micros, job_of
 
 #: What runnable means beyond being queued and due, of a row of ``job``. The first two hold for a whole lane.
@@ -94,14 +95,29 @@ FROM json_each(?1) AS each CROSS JOIN dramaturg_job AS job
 def claim(cursor: sqlite3.Cursor, claims: Sequence[Claim], now: datetime) -> list[Claimed]:
     """Take what can be taken at ``now``. Sqlite3's errors pass."""
     stamp = clock.micros(now)
+    there = limits(cursor)
+    flight = None if there is None else Flight(cursor, there, stamp)
     answers: dict[int, Claimed] = {}
     for round_ in wire.rounds(claims):
-        asked = batch([[one.id, one.lease_id, in_micros(now, one.seconds), one.worker] for _, one in round_])
-        cursor.execute(TAKE, (asked, stamp))
+        values = [[one.id, one.lease_id, in_micros(now, one.seconds), one.worker] for _, one in round_]
+        asked = batch(values)
+        if flight is None:
+            cursor.execute(TAKE, (asked, stamp))
+        else:
+            for each in values:
+                _take_within(cursor, flight, each, stamp)
         [(found,)] = cursor.execute(TAKEN, (asked,))
         taken = {key: job_of(row) for key, *row in orjson.loads(found)}
         answers.update((place, Claimed(taken.get(key))) for key, (place, _) in enumerate(round_))
     return [answers[place] for place in range(len(claims))]
+
+
+def _take_within(cursor: sqlite3.Cursor, flight: Flight, asked: list[Any], stamp: int) -> None:
+    names = flight.names(asked[0])
+    if names is not None and flight.admits(*names):
+        cursor.execute(TAKE, (batch([asked]), stamp))
+        if cursor.rowcount > 0:
+            flight.started(*names[:2])
 
 
 def writes(renewal: Renewal) -> bool:

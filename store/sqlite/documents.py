@@ -73,6 +73,12 @@ def put(cursor: sqlite3.Cursor, document: Document, now: datetime) -> bool:
     return cursor.rowcount > 0
 
 
+def remove(cursor: sqlite3.Cursor, kind: str, key: str) -> bool:
+    """Take a document away."""
+    cursor.execute("DELETE FROM dramaturg_document WHERE kind = ?1 AND key = ?2", (kind, key))
+    return cursor.rowcount > 0
+
+
 def lead(cursor: sqlite3.Cursor, name: str, holder: str, seconds: float, grace: float, now: datetime) -> Term:
     """Take or prolong a term."""
     stamp = clock.micros(now)

@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from typing import Final
 
 from store import clock
 from store.contract import Due
 from store.sqlite.claims import PUBLISHED, QUEUE_OPEN, domain_open
+from store.sqlite.limits import Flight, limits
 
 # Two statements and not one with ``(queue, job_type) > (?1, ?2)``: SQLite would start at the first row of that pair and
 # pass all its rows one by one, 42 ms for 120,000 rows instead of 0.01.
@@ -47,12 +49,24 @@ ORDER BY run_at, id LIMIT ?5
 """
 
 
+# With what limits ask about, and without an end: rows are judged one by one until a page is full.
+_WIDE: Final = "SELECT priority, run_at, id, domain, owner FROM"
+WIDE_PROBE: Final = PROBE.replace("SELECT priority, run_at, id FROM", _WIDE)
+WIDE_REST: Final = REST.replace("SELECT priority, run_at, id FROM", _WIDE)
+
+
 def due(cursor: sqlite3.Cursor, limit: int, after: Mapping[str, Due] | None, now: int) -> list[Due]:
     """At most ``limit`` runnable rows of each queue (beyond ``after``, and of its queues only)."""
     found = []
+    there = limits(cursor)
+    flight = None if there is None else Flight(cursor, there, now)
     for queue in _queues(cursor) if after is None else sorted(after):
         start = None if after is None else after[queue]
-        rows = [row for job_type in _types(cursor, queue) for row in _probe(cursor, queue, job_type, limit, start, now)]
+        rows = [
+            row
+            for job_type in _types(cursor, queue)
+            for row in _probe(cursor, queue, job_type, limit, start, now, flight)
+        ]
         found += [
             Due(id_, queue, priority, clock.from_micros(run_at)) for priority, run_at, id_ in sorted(rows)[:limit]
         ]
@@ -74,14 +88,26 @@ def _types(cursor: sqlite3.Cursor, queue: str) -> Iterator[str]:
 
 
 def _probe(
-    cursor: sqlite3.Cursor, queue: str, job_type: str, limit: int, after: Due | None, now: int
+    cursor: sqlite3.Cursor, queue: str, job_type: str, limit: int, after: Due | None, now: int, flight: Flight | None
 ) -> Iterator[tuple[int, int, str]]:
     first = 1
+    most = limit if flight is None else -1
     if after is not None:
         first = after.priority + 1
+        statement = REST if flight is None else WIDE_REST
         beyond = (clock.micros(after.run_at), after.id)
-        rest = cursor.execute(REST, (queue, job_type, now, after.priority, limit, *beyond)).fetchall()
+        rows = cursor.execute(statement, (queue, job_type, now, after.priority, most, *beyond))
+        rest = rows.fetchall() if flight is None else _within(rows, queue, job_type, limit, flight)
         yield from rest
         limit -= len(rest)
     if limit > 0:
-        yield from cursor.execute(PROBE, (queue, job_type, now, first, limit)).fetchall()
+        statement = PROBE if flight is None else WIDE_PROBE
+        rows = cursor.execute(statement, (queue, job_type, now, first, min(limit, most)))
+        yield from rows.fetchall() if flight is None else _within(rows, queue, job_type, limit, flight)
+
+
+def _within(
+    rows: sqlite3.Cursor, queue: str, job_type: str, limit: int, flight: Flight
+) -> list[tuple[int, int, str]]:  # fmt: skip
+    admitted = (row[:3] for row in rows if flight.admits(row[3], row[4], queue, job_type))
+    return list(islice(admitted, limit))

@@ -125,6 +125,10 @@ class SqliteStore:
         """As the contract says."""
         return self._connections.write(lambda cursor: documents.put(cursor, document, now_or(now)))
 
+    def remove(self, kind: str, key: str) -> bool:
+        """As the contract says."""
+        return self._connections.write(lambda cursor: documents.remove(cursor, kind, key))
+
     def lead(self, name: str, holder: str, seconds: float, *, grace: float = 0, now: datetime | None = None) -> Term:
         """As the contract says."""
         return self._connections.write(lambda cursor: documents.lead(cursor, name, holder, seconds, grace, now_or(now)))

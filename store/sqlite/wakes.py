@@ -15,6 +15,7 @@ from store import clock, wire
 from store.contract import Woken
 from store.events import Wake
 from store.job import State
+from store.sqlite import limits
 from store.sqlite.rows import batch, in_micros
 
 # Begins with INSERT: the driver's own transaction control looks at the first word. A list with IN would be made into a
@@ -64,6 +65,7 @@ def wake(cursor: sqlite3.Cursor, wakes: Sequence[Wake], now: datetime) -> list[W
     woken: dict[int, Woken] = {}
     stamp = clock.micros(now)
     for round_ in wire.rounds(wakes):
+        limits.admit(cursor, [wake for _, wake in round_], stamp)
         untouched = {place for place, wake in round_ if not _upsert(cursor, wake, now, stamp)}
         ids = batch([wake.id for _, wake in round_])
         for row, state, generation, run_at, revision in cursor.execute(STORED, (ids,)).fetchall():

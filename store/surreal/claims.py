@@ -8,7 +8,7 @@ from typing import Any
 from store.contract import Claimed, Renewal, Renewed
 from store.events import Claim
 from store.surreal.requests import Step
-from store.surreal.rows import JOB, job_of, micros, record
+from store.surreal.rows import JOB, LIMITS, job_of, micros, record
 
 
 def claim(claims: Sequence[Claim]) -> Step:
@@ -22,9 +22,10 @@ def claim(claims: Sequence[Claim]) -> Step:
         }
         for place, claim in enumerate(claims)
     }
-    calls = ", ".join(f"fn::dramaturg::claim_row(${name}, $now)" for name in values)
+    calls = ", ".join(f"fn::dramaturg::claim_row(${name}, $now, $limits)" for name in values)
     values["r0"] = [record(id_) for id_ in sorted({claim.id for claim in claims})]
-    return Step(f"{{ LET $taken = [{calls}]; [$taken, (SELECT VALUE {JOB} FROM $r0)] }}", values)
+    take = f"LET $limits = {LIMITS}; LET $taken = [{calls}];"
+    return Step(f"{{ {take} [$taken, (SELECT VALUE {JOB} FROM $r0)] }}", values)
 
 
 def claimed(claims: Sequence[Claim], found: Any) -> list[Claimed]:

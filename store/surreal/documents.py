@@ -40,6 +40,12 @@ $mine
     return Step(text, {"k0": kind, "k1": key, "k2": version, "k3": orjson.dumps(dict(body)).decode()})
 
 
+def remove(kind: str, key: str) -> Step:
+    """Take a document away; answers whether there was one."""
+    text = "(array::len((DELETE type::record('dramaturg_document', [$k0, $k1]) RETURN BEFORE)) > 0)"
+    return Step(text, {"k0": kind, "k1": key})
+
+
 def document_of(row: Any) -> Document | None:
     """The document in a row."""
     if row is None:

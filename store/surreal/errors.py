@@ -19,7 +19,8 @@ OURS: Final = "dramaturg:"
 _ECHOES: Final = ("NotExecuted", "Cancelled")
 _ECHO_TEXTS: Final = ("was not executed due to", "Cannot COMMIT:", "Cannot CANCEL")
 
-_THROWN: Final = "An error occurred: "
+#: Said once more for each function that what was thrown came through.
+_THROWN: Final = re.compile(r"(?:An error occurred: )+")
 _FIELD: Final = re.compile(r"field `([a-z_]+)`")
 _INDEX: Final = re.compile(r"index `([a-z_]+)`")
 _MISSING: Final = re.compile(
@@ -71,7 +72,7 @@ def _is_echo(text: str, kind: Any, details: Any) -> bool:
 def _failure(text: str, kind: Any, details: Any) -> Exception:
     if _is_conflict(text, kind, details):
         return Conflict()
-    word = text.removeprefix(_THROWN)
+    word = text[match.end() :] if (match := _THROWN.match(text)) else text
     if word.startswith(OURS):
         return Thrown(word.removeprefix(OURS))
     return _worded(text, code_of(kind, details))

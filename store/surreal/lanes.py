@@ -16,7 +16,7 @@ from typing import Any, Final
 from store import clock
 from store.contract import Due
 from store.surreal.requests import Step
-from store.surreal.rows import record
+from store.surreal.rows import LIMITS, record
 
 NEXT_QUEUE: Final = (
     "(SELECT VALUE queue FROM dramaturg_job WHERE state = 'queued' AND queue >= $d0 ORDER BY queue LIMIT 1)[0]"
@@ -41,29 +41,48 @@ SAME: Final = f"""(SELECT VALUE {_ROW} FROM dramaturg_job
 LATER: Final = f"""(SELECT VALUE {_ROW} FROM (SELECT id, priority, run_at FROM dramaturg_job
   WHERE {_LANE} AND run_at > $d4 AND {_OPEN} ORDER BY run_at, id LIMIT $d1) WHERE run_at <= $now)"""
 
+# The same where there are limits: rows are judged one by one until a page is full.
+_WIDE: Final = "SELECT id, priority, run_at, domain, owner FROM dramaturg_job"
+_WITHIN: Final = "fn::dramaturg::within(domain, owner, $queue, $type, $limits, $full)"
+WIDE_PROBE: Final = f"""(SELECT VALUE {_ROW} FROM ({_WIDE}
+  WHERE {_LANE} AND run_at <= $now AND {_OPEN} ORDER BY run_at, id) WHERE {_WITHIN} ORDER BY run_at, id LIMIT $d1)"""
+WIDE_SAME: Final = f"""(SELECT VALUE {_ROW} FROM ({_WIDE}
+  WHERE {_LANE} AND run_at = $d4 AND id > $d5 AND {_OPEN} ORDER BY id) WHERE {_WITHIN} ORDER BY id LIMIT $d1)"""
+WIDE_LATER: Final = f"""(SELECT VALUE {_ROW} FROM ({_WIDE}
+  WHERE {_LANE} AND run_at > $d4 AND {_OPEN} ORDER BY run_at, id)
+  WHERE run_at <= $now AND {_WITHIN} ORDER BY run_at, id LIMIT $d1)"""
+
 _FROM_QUEUE: Final = """{{
 LET $queue = {queue};
 IF $queue = NONE {{ NONE }} ELSE {{
   LET $shut = (SELECT VALUE string::slice(record::id(id)[1], string::len($queue) + 1) FROM
     dramaturg_document:['queue', $queue + '\\u{{1f}}']..['queue', $queue + '\\u{{20}}'] WHERE paused);
+  LET $limits = {limits};
+  LET $full = IF $limits = NONE THEN [] ELSE fn::dramaturg::full($limits, $now) END;
   LET $types = IF type::record('dramaturg_document', ['queue', $queue]).paused = true THEN [] ELSE
     (SELECT VALUE record::id(id)[1] FROM dramaturg_document:['policy', NONE]..['policy', {{}}]) END;
   LET $lanes = array::filter($types, |$type| array::len({lane}) > 0);
-  [$queue, array::flatten(array::map($lanes, |$type| array::flatten(array::map({priorities}, |$priority| {probe}))))]
+  [$queue, array::flatten(array::map($lanes, |$type| array::flatten(array::map({priorities}, |$priority|
+    IF $limits = NONE {{ {probe} }} ELSE {{ {wide} }}))))]
 }}
 }}"""
 
 
 def first(queue: str, limit: int) -> Step:
     """The first queue that is not before ``queue``; answers nothing, or [queue, rows]."""
-    text = _FROM_QUEUE.format(queue=NEXT_QUEUE, lane=LANE, priorities="<array> (1..=10)", probe=PROBE)
+    text = _FROM_QUEUE.format(
+        queue=NEXT_QUEUE, lane=LANE, priorities="<array> (1..=10)", probe=PROBE, wide=WIDE_PROBE, limits=LIMITS
+    )
     return Step(text, {"d0": queue, "d1": limit})
 
 
 def following(after: Due, limit: int) -> Step:
     """A page of one queue beyond ``after``; answers [queue, rows]."""
     probe = f"IF $priority = $d3 THEN array::concat({SAME}, {LATER}) ELSE {PROBE} END"
-    text = _FROM_QUEUE.format(queue="$d0", lane=LANE, priorities="<array> ($d3..=10)", probe=probe)
+    wide = f"IF $priority = $d3 THEN array::concat({WIDE_SAME}, {WIDE_LATER}) ELSE {WIDE_PROBE} END"
+    text = _FROM_QUEUE.format(
+        queue="$d0", lane=LANE, priorities="<array> ($d3..=10)", probe=probe, wide=wide, limits=LIMITS
+    )
     values = {
         "d0": after.queue,
         "d1": limit,

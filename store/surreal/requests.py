@@ -14,7 +14,7 @@ from datetime import datetime
 from typing import Any, Final, NamedTuple, TypeVar
 
 from store import clock
-from store.errors import Refused, StoreUnavailable
+from store.errors import DramaturgError, NotAllowed, QuotaExceeded, Refused, StoreUnavailable
 from store.surreal.connections import Connections
 from store.surreal.errors import Conflict, Thrown, results
 
@@ -70,6 +70,17 @@ def out(found: list[Any]) -> Any:
     raise StoreUnavailable("SurrealDB answered something else than it was asked: try again")
 
 
+#: What our own statements throw for limits begins so.
+_LIMITS: Final = {"quota ": QuotaExceeded, "list ": NotAllowed}
+
+
+def _refusal(word: str) -> DramaturgError:
+    for beginning, error in _LIMITS.items():
+        if word.startswith(beginning):
+            return error(word.removeprefix(beginning))
+    return Refused(f"the database refuses that ({word})")
+
+
 def persistently(ask: Callable[[], Answer], patience: float, turn: threading.Lock) -> Answer:
     """What ``ask`` answers, asked again after each conflict for up to ``patience`` seconds. Raises StoreUnavailable.
 
@@ -105,4 +116,4 @@ def _told(ask: Callable[[], Answer]) -> Answer:
     try:
         return ask()
     except Thrown as thrown:
-        raise Refused(f"the database refuses that ({thrown.word})") from None
+        raise _refusal(thrown.word) from None

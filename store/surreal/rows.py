@@ -16,6 +16,12 @@ TABLE: Final = "dramaturg_job"
 #: All columns of a job as one array, in their order.
 JOB: Final = f"[{', '.join('record::id(id)' if name == 'id' else name for name in COLUMNS)}]"
 
+#: The limits that there are, or NONE. Asking for the record first spares the server to look the function up.
+LIMITS: Final = (
+    "(IF record::exists(type::record('dramaturg_document', ['limited', 'here'])) "
+    "{ fn::dramaturg::limits() } ELSE { NONE })"
+)
+
 PARKED: Final = clock.micros(clock.PARKED)
 
 _TIMES: Final = tuple(place for place, name in enumerate(COLUMNS) if name in TIME_COLUMNS)

@@ -124,6 +124,10 @@ class SurrealStore:
         """As the contract says."""
         return bool(self._write(documents.put(document), now))
 
+    def remove(self, kind: str, key: str) -> bool:
+        """As the contract says."""
+        return bool(self._write(documents.remove(kind, key), None))
+
     def lead(self, name: str, holder: str, seconds: float, *, grace: float = 0, now: datetime | None = None) -> Term:
         """As the contract says."""
         return documents.term_of(self._write(documents.lead(name, holder, seconds, grace), now))

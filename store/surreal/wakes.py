@@ -10,7 +10,7 @@ from store.contract import Woken
 from store.events import Wake
 from store.job import State
 from store.surreal.requests import Step
-from store.surreal.rows import micros, stored
+from store.surreal.rows import LIMITS, micros, stored
 
 
 def step(wakes: Sequence[Wake], *, notify: bool = True) -> Step:
@@ -19,9 +19,9 @@ def step(wakes: Sequence[Wake], *, notify: bool = True) -> Step:
         f"w{place}": wake._asdict() | {"run_at": stored(wake.run_at), "delay": micros(wake.delay)}
         for place, wake in enumerate(wakes)
     }
-    calls = ", ".join(f"fn::dramaturg::wake_row(${name}, $now)" for name in values)
+    calls = ", ".join(f"fn::dramaturg::wake_row(${name}, $now, $limits)" for name in values)
     ring = "fn::dramaturg::ring();" if notify else ""
-    return Step(f"{{ LET $told = [{calls}]; {ring} [$now, $told] }}", values)
+    return Step(f"{{ LET $limits = {LIMITS}; LET $told = [{calls}]; {ring} [$now, $told] }}", values)
 
 
 def answers(wakes: Sequence[Wake], found: Any) -> list[Woken]:

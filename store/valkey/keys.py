@@ -21,6 +21,7 @@ PARTS = (
     "lost",
     "dead",
     "graves",
+    "paused",
 )
 BELL = PARTS.index("bell")
 

@@ -132,6 +132,15 @@ class Leases:
         """Drops all that is ready or delayed, and answers how many that were. What is in flight goes on."""
         return replies.count("flush", self._client.run(scripts.FLUSH, self._keys(queue), ()))
 
+    def pause(self, queue: str) -> bool:
+        """From here on nothing of the queue is claimed, jobs and messages alike; what is in flight goes on, and offers
+        are taken. True if it was not paused before. Lost with Valkey: the scheduler says it again."""
+        return replies.count("pause", self._client.run(scripts.PAUSE, self._keys(queue), ())) == 1
+
+    def resume(self, queue: str) -> bool:
+        """Claims go on; rings where something is ready. True if it was paused."""
+        return replies.count("resume", self._client.run(scripts.RESUME, self._keys(queue), ())) == 1
+
     def sizes(self, queue: str) -> Sizes:
         """How many are where, at one moment."""
         return Sizes(*replies.counts("sizes", self._client.run(scripts.SIZES, self._keys(queue), ()), 4))

@@ -27,6 +27,7 @@ class Script(NamedTuple):
         return cls(name, text, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest())
 
 
-OFFER, DELAY, CLAIM, RENEW, ACK, RELEASE, BURY, FLUSH, SIZES, LETTERS = map(
-    Script.load, ("offer", "delay", "claim", "renew", "ack", "release", "bury", "flush", "sizes", "letters")
+OFFER, DELAY, CLAIM, RENEW, ACK, RELEASE, BURY, FLUSH, SIZES, LETTERS, PAUSE, RESUME = map(
+    Script.load,
+    ("offer", "delay", "claim", "renew", "ack", "release", "bury", "flush", "sizes", "letters", "pause", "resume"),
 )

@@ -12,6 +12,19 @@ from store.identity import SEPARATOR
 from tests.contract.acts import at_once
 
 
+def test_a_document_that_was_removed_can_be_created_again(store: Store) -> None:
+    assert not store.remove("tick", "nightly")
+    store.put(Document("tick", "nightly", 0, {"at": 1}))
+    store.put(Document("tick", "hourly", 0, {"at": 1}))
+
+    assert store.remove("tick", "nightly")
+
+    assert store.get("tick", "nightly") is None
+    assert not store.remove("tick", "nightly")
+    assert [document.key for document in store.list("tick")] == ["hourly"]
+    assert store.put(Document("tick", "nightly", 0, {"at": 2}))
+
+
 def test_a_document_is_created_once(store: Store) -> None:
     assert store.get("tick", "nightly") is None
 

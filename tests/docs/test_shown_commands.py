@@ -140,6 +140,16 @@ def test_the_commands_of_the_clean_up_page_do_what_they_say(tmp_path: Path) -> N
     assert run(requeue, tmp_path).startswith("0 jobs would be requeued")
 
 
+def test_the_commands_of_the_limits_page_run_as_shown(tmp_path: Path) -> None:
+    run("dramaturg migrate", tmp_path)
+    shown = commands("docs/how-to/queues-and-limits.md")
+    answers = {command: run(command, tmp_path) for command in shown}
+    assert len(answers) == 9
+    assert "paused" in answers["dramaturg queue status reports"]
+    assert "drained: nothing runs" in answers["dramaturg queue drain reports --wait 5m"]
+    assert "office" in answers["dramaturg quota list"]
+
+
 def test_the_options_that_the_jobs_page_tells_are_those_of_a_job_with_their_defaults() -> None:
     from middleware.job import JobOptions
     from store.policy import Policy
@@ -175,11 +185,12 @@ def test_every_setting_is_documented_and_every_documented_setting_exists() -> No
     from actors.proposals.settings import ProposalSettings
     from middleware.settings import WorkerSettings
     from scheduler.settings import SweepSettings
+    from store.limit_settings import LimitSettings
     from store.settings import StoreSettings
 
     known = {
         str(field.validation_alias)
-        for section in (StoreSettings, WorkerSettings, SweepSettings, ProposalSettings)
+        for section in (StoreSettings, WorkerSettings, LimitSettings, SweepSettings, ProposalSettings)
         for field in section.model_fields.values()
     }
     shown = set(re.findall(r"^\| `([A-Z_]+)` \|", (ROOT / "docs/reference/settings.md").read_text(), re.M))

@@ -134,7 +134,7 @@ CREATE TABLE dramaturg.term (
 -- under IS TRUE (and NOT IN) is answered from a hash that a statement builds once; as joins these three cost a claim of
 -- fifty 5 us more a row.
 CREATE VIEW dramaturg.admitted AS
-SELECT id, domain, queue, job_type, priority, run_at, state, ended_lease, finish_token
+SELECT id, domain, queue, job_type, owner, priority, run_at, state, ended_lease, finish_token
 FROM dramaturg.job
 WHERE (job_type IN (SELECT d.key FROM dramaturg.document d WHERE d.kind = 'policy')) IS TRUE
   AND queue NOT IN (SELECT d.key FROM dramaturg.document d WHERE d.kind = 'queue' AND d.body ->> 'paused' = 'true')

@@ -80,6 +80,9 @@ DECLARE
   told dramaturg.woken[];
   rung text[];
 BEGIN
+  IF to_regclass('dramaturg.limited') IS NOT NULL THEN
+    PERFORM dramaturg.admit_wakes(wakes, clock);
+  END IF;
   WITH asked AS (
     SELECT w.*, dramaturg.later(coalesce(w.run_at, clock), w.delay) AS first_run
     FROM json_to_recordset(wakes) AS w(

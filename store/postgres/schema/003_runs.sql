@@ -32,6 +32,10 @@ AS $$
 DECLARE
   clock timestamptz := coalesce(moment, clock_timestamp());
 BEGIN
+  IF to_regclass('dramaturg.limited') IS NOT NULL THEN
+    RETURN QUERY SELECT * FROM dramaturg.due_within(after, most, clock); -- made of this text, see 005
+    RETURN;
+  END IF;
   RETURN QUERY
   WITH RECURSIVE walk AS (
     (
@@ -68,7 +72,7 @@ BEGIN
       SELECT r.id, r.run_at
       FROM dramaturg.admitted r
       WHERE r.state = 'queued' AND r.queue = l.queue AND r.job_type = l.job_type AND r.priority = l.priority
-        AND r.run_at <= clock AND (r.run_at, r.id) > (l.run_at, l.id)
+        AND r.run_at <= clock AND (r.run_at, r.id) > (l.run_at, l.id) /* and within limits */
       ORDER BY r.run_at, r.id
       LIMIT most
     ) r
@@ -80,8 +84,9 @@ END
 $$;
 
 -- claims: an array of {id, lease_id, worker, seconds}, no id twice. Answers the rows that are now, or were already,
--- held under the lease that the claim names; which may be the same row twice.
-CREATE FUNCTION dramaturg.claim_rows(claims json, moment timestamptz DEFAULT NULL) RETURNS SETOF dramaturg.job
+-- held under the lease that the claim names; which may be the same row twice. within: limits were looked at.
+CREATE FUNCTION dramaturg.claim_rows(claims json, moment timestamptz DEFAULT NULL, within boolean DEFAULT false)
+RETURNS SETOF dramaturg.job
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 SET lock_timeout = '10s'
@@ -96,6 +101,10 @@ DECLARE
   clock timestamptz := coalesce(moment, clock_timestamp());
   taken integer;
 BEGIN
+  IF NOT within AND to_regclass('dramaturg.limited') IS NOT NULL THEN
+    RETURN QUERY SELECT * FROM dramaturg.claim_within(claims, clock);
+    RETURN;
+  END IF;
   RETURN QUERY
   WITH asked AS (
     SELECT * FROM json_to_recordset(claims) AS c(id uuid, lease_id uuid, worker text, seconds double precision)
@@ -153,7 +162,8 @@ SET jit = off
 AS $$
 #variable_conflict use_column
 DECLARE
-  clock timestamptz := coalesce(moment, clock_timestamp());
+  clock   timestamptz := coalesce(moment, clock_timestamp());
+  limited boolean := to_regclass('dramaturg.limited') IS NOT NULL;
 BEGIN
   RETURN QUERY
   WITH asked AS (
@@ -167,6 +177,10 @@ BEGIN
         SELECT FROM dramaturg.admitted r
         WHERE r.id = j.id AND coalesce(r.state, '') = 'queued' AND r.run_at <= clock
           AND a.lease_id IS DISTINCT FROM r.ended_lease AND a.lease_id IS DISTINCT FROM r.finish_token
+          AND (
+            NOT limited
+            OR dramaturg.within(r.domain, r.owner, r.queue, r.job_type, (SELECT dramaturg.bounds(clock)))
+          )
       )
       FOR SHARE OF j SKIP LOCKED
     ) j

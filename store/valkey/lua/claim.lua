@@ -6,6 +6,7 @@
 local short, full, limit = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
 local now = clock()
 local members, owners, free = {}, {}, {}
+local open = call('EXISTS', paused) == 0
 
 -- A token that holds something asks again because the answer was lost.
 local holds = call('HMGET', held, unpack(ARGV, 4))
@@ -65,7 +66,8 @@ if due and due <= now then
   promote()
 end
 
-if #free > 0 then
+-- A queue that is paused hands out nothing; what is held is answered all the same.
+if open and #free > 0 then
   local popped = call('ZPOPMIN', ready, #free)
   local ties, turned = {}, {}
   for n = 1, #popped, 2 do
@@ -100,7 +102,7 @@ local nearest = lower(soonest(leases), soonest(delayed))
 if nearest then
   answer[1] = math.max(0, nearest - now)
 end
-if answer[2] > 0 then
+if open and answer[2] > 0 then
   ring()
 else
   call('DEL', bell)

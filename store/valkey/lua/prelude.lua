@@ -11,9 +11,10 @@
 -- lost      hash  member -> leases that ran out   ordinary messages only
 -- dead      zset  member -> when it was buried, ms
 -- graves    hash  member -> bytes                 envelopes of the dead
+-- paused    string                                there while nothing of this queue may be claimed
 local ready, leases, delayed, bell = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local tokens, held, scores, again = KEYS[5], KEYS[6], KEYS[7], KEYS[8]
-local envelopes, lost, dead, graves = KEYS[9], KEYS[10], KEYS[11], KEYS[12]
+local envelopes, lost, dead, graves, paused = KEYS[9], KEYS[10], KEYS[11], KEYS[12], KEYS[13]
 local call = redis.call
 
 -- Lua itself writes 14 digits of a number and then an exponent: a score would lose its end.
