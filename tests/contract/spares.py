@@ -56,6 +56,9 @@ class Spares:
             if _plan(connection) != self._plan:
                 return False
             connection.execute("TRUNCATE dramaturg.job, dramaturg.history, dramaturg.document, dramaturg.term")
+            connection.execute("TRUNCATE dramaturg.outbox, dramaturg.outbox_arrival, dramaturg.attachment")
+            connection.execute("UPDATE dramaturg.outbox_counter SET last = 0")
+            connection.execute("SELECT dramaturg.arm()")
             return True
 
 
