@@ -1,4 +1,4 @@
-"""Lifecycle events: what a change of a row is called, as a pure function that every store's triggers are proven equal to.
+"""Lifecycle events: what a change of a row is called, as a pure function; each store's triggers are proven equal to it.
 
 An event tells what became of a row, whoever changed it: ids, names, state, attempt, codes and times, never a payload, a
 result or an error's text. It is written in the transaction of the change and read by position, see ``Store.events``.
@@ -51,6 +51,9 @@ class Limits(NamedTuple):
 
     queue_latency: float | None = None
     duration: float | None = None
+
+
+UNLIMITED = Limits()
 
 
 class Event(NamedTuple):
@@ -141,7 +144,7 @@ def _moved(before: Job, after: Job) -> Name:
 
 
 def events_of(
-    before: Job | None, after: Job | None, limits: Limits = Limits(), *, at: datetime | None = None
+    before: Job | None, after: Job | None, limits: Limits = UNLIMITED, *, at: datetime | None = None
 ) -> list[Event]:
     """The events of a change, in order, without positions (0). ``at``: the moment of a deletion, which the row does not
     say."""
@@ -181,8 +184,8 @@ def page_of(after: int | None, limit: int, kept: Extent, found: list[Event]) -> 
     start = kept.oldest - 1 if after is None else after
     if start < kept.oldest - 1:
         raise CursorTooOld(
-            f"events up to {kept.oldest - 1} have been pruned, and this reader is at {start}: what it missed is gone, so "
-            "let it look at the jobs themselves, and go on from the oldest event that is kept"
+            f"events up to {kept.oldest - 1} have been pruned, and this reader is at {start}: what it missed is gone, "
+            "so let it look at the jobs themselves, and go on from the oldest event that is kept"
         )
     if start > kept.newest:
         raise Refused(f"this reader is at {start}, and the newest event is {kept.newest}: it read in another database")

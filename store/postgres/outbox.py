@@ -108,12 +108,11 @@ def attach(
     """The numbers of what was attached; none where it does not fit, None where the row is gone or another's."""
     sent = {
         "job": job_id,
-        "items": orjson.dumps([item._asdict() | {"data": base64.b64encode(item.data).decode()} for item in items]),
-        "caps": orjson.dumps(caps._asdict()),
-        "fence": None if fence is None else orjson.dumps(fence._asdict()).decode(),
+        "items": _json([item._asdict() | {"data": base64.b64encode(item.data).decode()} for item in items]),
+        "caps": _json(caps._asdict()),
+        "fence": None if fence is None else _json(fence._asdict()),
         "now": None if now is None else spelled(now),
     }
-    sent |= {name: sent[name].decode() for name in ("items", "caps")}
     [(given,)] = rows(connection, _ATTACH, sent)
     return None if given is None else list(given)
 
@@ -133,3 +132,7 @@ def attachment(connection: Connection, job_id: str, number: int) -> tuple[Attach
 def _event(row: Sequence[Any]) -> Event:
     event = Event._make(row)
     return event if event.seconds is None else event._replace(seconds=event.seconds / 1_000_000)
+
+
+def _json(value: Any) -> str:
+    return orjson.dumps(value).decode()

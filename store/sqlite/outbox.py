@@ -111,7 +111,7 @@ def attachment(cursor: sqlite3.Cursor, job_id: str, number: int) -> tuple[Attach
 
 
 def _attachment(row: Sequence[Any]) -> Attachment:
-    return Attachment(*row[:-1], clock.from_micros(row[-1]))
+    return Attachment._make((*row[:-1], clock.from_micros(row[-1])))
 
 
 def _event(row: Sequence[Any]) -> Event:

@@ -46,7 +46,8 @@ _CODE: Final = """CASE
 _MEASURE: Final = "CASE WHEN new.state = 'processing' THEN 'queue_latency' ELSE 'duration' END"
 
 _LIMIT: Final = """(SELECT json_extract(d.body, '$.' || {measure}) FROM dramaturg_document d
-    WHERE d.kind = 'sla' AND json_extract(d.body, '$.removed') IS NULL AND d.key IN ({row}.job_type, {row}.job_type || char(31) || {row}.domain)
+    WHERE d.kind = 'sla' AND json_extract(d.body, '$.removed') IS NULL
+      AND d.key IN ({row}.job_type, {row}.job_type || char(31) || {row}.domain)
     ORDER BY length(d.key) DESC LIMIT 1)"""
 
 
@@ -99,7 +100,8 @@ def wanted(*, events: bool, limits: bool) -> list[str]:
         )
     told = (
         " WHEN new.state <> old.state OR new.generation <> old.generation OR (\n"
-        "  new.state = 'processing' AND old.cancel_requested_at IS NULL AND new.cancel_requested_at IS NOT NULL) BEGIN\n"
+        "  new.state = 'processing' AND old.cancel_requested_at IS NULL AND new.cancel_requested_at IS NOT NULL)"
+        " BEGIN\n"
     )
     triggers = [_trigger("changed", "UPDATE", told + changed)]
     if events:
@@ -122,7 +124,8 @@ def arm(cursor: sqlite3.Cursor) -> bool:
     ).fetchall()
     there = dict(
         cursor.execute(
-            "SELECT name, sql FROM sqlite_master WHERE type = 'trigger' AND name LIKE 'dramaturg\\_job\\_%\\_event' ESCAPE '\\'"
+            "SELECT name, sql FROM sqlite_master WHERE type = 'trigger' "
+            "AND name LIKE 'dramaturg\\_job\\_%\\_event' ESCAPE '\\'"
         ).fetchall()
     )
     made = wanted(events=bool(events), limits=bool(limits))

@@ -133,7 +133,7 @@ def attachment(job_id: str, number: int) -> Step:
 
 def attachment_of(row: Sequence[Any]) -> Attachment:
     """The attachment in a row."""
-    return Attachment(*row[:6], clock.from_micros(row[6]))
+    return Attachment._make((*row[:6], clock.from_micros(row[6])))
 
 
 def _event(row: Sequence[Any]) -> Event:

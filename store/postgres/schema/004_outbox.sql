@@ -147,8 +147,12 @@ BEGIN
   END IF;
 
   IF wanted AND told <> '{}' THEN
-    INSERT INTO dramaturg.outbox_arrival OVERRIDING USER VALUE
-    SELECT NULL, t.* FROM unnest(told) WITH ORDINALITY AS t(
+    INSERT INTO dramaturg.outbox_arrival (
+      name, at, job_id, domain, queue, job_type, key, owner, state, attempt, generation, revision, run_at, code, took,
+      allowed, request_id, trace)
+    SELECT t.name, t.at, t.job_id, t.domain, t.queue, t.job_type, t.key, t.owner, t.state, t.attempt, t.generation,
+      t.revision, t.run_at, t.code, t.took, t.allowed, t.request_id, t.trace
+    FROM unnest(told) WITH ORDINALITY AS t(
       position, name, at, job_id, domain, queue, job_type, key, owner, state, attempt, generation, revision, run_at,
       code, took, allowed, request_id, trace, place)
     ORDER BY t.place;
