@@ -27,6 +27,10 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "list": ("ops.cli.jobs", "list_jobs", "Jobs that match, a line each."),
     "stats": ("ops.cli.jobs", "stats", "Counts of jobs by domain, queue and type."),
     "cancel": ("ops.cli.cancel", "cancel", "Cancel one job, or all that match."),
+    "events": ("ops.cli.events", "events", "Lifecycle events: follow them, consumers, on and off, prune."),
+    "sla": ("ops.cli.sla", "sla", "Limits on how long jobs wait and run: set, list, remove, breaches."),
+    "attach": ("ops.cli.attachments", "attach", "Put a file or a log line on a job."),
+    "attachments": ("ops.cli.attachments", "attachments", "Files and log lines of a job."),
     "proposals": ("ops.cli.proposals", "proposals", "Proposals of git repositories: open, list, merge, close, reopen."),
     "health": ("ops.cli.health", "health", "Whether the workers, the database and Valkey do their work."),
 }

@@ -17,13 +17,13 @@ _ZONED = re.compile(r"(\S.*?)\s+([A-Za-z][A-Za-z0-9_+/-]{0,63})")
 _YEARS = range(1970, 9000)
 
 
-def seconds_of(text: str) -> float:
+def seconds_of(text: str, option: str = "--in") -> float:
     """``10s``, ``5m``, ``2h`` or ``1d`` in seconds. Raises UsageError."""
     if not (match := _LENGTH.fullmatch(text.strip())):
-        raise UsageError("--in wants a length of time such as 10s, 5m, 2h or 1d")
+        raise UsageError(f"{option} wants a length of time such as 10s, 5m, 2h or 1d")
     seconds = float(match[1]) * _SECONDS[match[2]]
     if seconds > MAX_DELAY:
-        raise UsageError("--in lies more than 100 years ahead: use a job that is woken when it is wanted")
+        raise UsageError(f"{option} lies more than 100 years ahead: use a job that is woken when it is wanted")
     return seconds
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import uuid
 from concurrent.futures import ThreadPoolExecutor
 
 import psycopg
 import pytest
 
+from store.contract import ANY_VERSION, Document
+from store.engines.postgres import Postgres
+from store.errors import StoreUnavailable
 from store.postgres.store import PostgresStore
 from tests.contract.rows import wake
 from tests.contract.test_outbox import turn
@@ -92,31 +95,29 @@ def test_positions_that_were_told_are_durable_even_where_commits_are_not(store: 
 
 
 def test_a_stranger_who_may_only_wake_wakes_with_events_on(
-    store: PostgresStore, connect: Callable[[], psycopg.Connection]
+    store: PostgresStore, url: str, postgres_server: Postgres
 ) -> None:
     turn(store)
-    owner = connect()
-    owner.execute("DROP ROLE IF EXISTS waker")
-    owner.execute("CREATE ROLE waker")
-    owner.execute("GRANT USAGE ON SCHEMA dramaturg TO waker")
-    owner.execute("GRANT SELECT ON dramaturg.document TO waker")
-    owner.execute("GRANT SELECT, INSERT, UPDATE ON dramaturg.job TO waker")
-    try:
-        stranger = connect()
-        stranger.execute("SET ROLE waker")
-        stranger.execute(WAKE, ["x"])
-        with pytest.raises(psycopg.errors.InsufficientPrivilege):
-            stranger.execute("DELETE FROM dramaturg.outbox_arrival")
-        assert keys(store, 0) == ["x"]
-    finally:
-        owner.execute("DROP OWNED BY waker")
-        owner.execute("DROP ROLE waker")
+    database = url.rsplit("/", 1)[1].split("?")[0]
+    waker = f"waker_{uuid.uuid4().hex}"
+    with psycopg.connect(postgres_server.admin_url, dbname=database, autocommit=True) as admin:
+        admin.execute(f"CREATE ROLE {waker}")
+        admin.execute(f"GRANT USAGE ON SCHEMA dramaturg TO {waker}")
+        admin.execute(f"GRANT SELECT ON dramaturg.document TO {waker}")
+        admin.execute(f"GRANT SELECT, INSERT, UPDATE ON dramaturg.job TO {waker}")
+        try:
+            admin.execute(f"SET ROLE {waker}")
+            admin.execute(WAKE, ["x"])
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                admin.execute("DELETE FROM dramaturg.outbox_arrival")
+            assert keys(store, 0) == ["x"]
+        finally:
+            admin.execute("RESET ROLE")
+            admin.execute(f"DROP OWNED BY {waker}")
+            admin.execute(f"DROP ROLE {waker}")
 
 
 def test_switching_gives_way_to_a_transaction_that_writes_jobs(store: PostgresStore, url: str) -> None:
-    from store.contract import ANY_VERSION, Document
-    from store.errors import StoreUnavailable
-
     store.put(Document("outbox", "events", ANY_VERSION, {"on": True}))
     with psycopg.connect(url) as busy:
         busy.execute(WAKE, ["x"])
