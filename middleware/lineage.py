@@ -18,7 +18,9 @@ class Lineage(NamedTuple):
 #: For ``request_id`` and ``trace`` of a wake: those of the run that it is made in, if it is made in one.
 INHERITED: Final[Any] = type("Inherited", (), {"__repr__": lambda _: "INHERITED"})()
 
-_current: ContextVar[Lineage] = ContextVar("lineage", default=Lineage())
+_NOBODY: Final = Lineage()
+
+_current: ContextVar[Lineage] = ContextVar("lineage", default=_NOBODY)
 
 
 def current() -> Lineage:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from middleware.answers import finish_of
 from middleware.holding import Holding
 from middleware.interrupts import Cancelled, LeaseLost, TimeLimitExceeded
-from store.attachments import Fence, Item, file, log_line
+from store import attachments
 from store.contract import Tx
 from store.errors import UsageError
 from store.identity import check_code
@@ -158,16 +158,16 @@ class Run:
         Raises LeaseLost where the job belongs to somebody else by now, and then nothing is written; UsageError for one
         that is too large, Refused where the job has as much as one may have (``store/attachments.py``).
         """
-        return self._attach(file(name, data, media_type))
+        return self._attach(attachments.file(name, data, media_type))
 
     def log(self, text: str) -> None:
         """Put a line on the job, for whoever looks at it (``dramaturg attachments``): written at once, in no log of the
         process, and the newest are kept. Raises as ``attach`` does."""
-        self._attach(log_line(text))
+        self._attach(attachments.log_line(text))
 
-    def _attach(self, item: Item) -> int:
+    def _attach(self, item: attachments.Item) -> int:
         self.check()
-        fence = Fence(self._holding.lease_id, self.attempt)
+        fence = attachments.Fence(self._holding.lease_id, self.attempt)
         given = self._runtime.store.attach(self.id, [item], fence=fence)
         if given is None:
             raise LeaseLost
