@@ -124,12 +124,15 @@ def prune(store: Store, *, days: float, now: datetime | None = None, dry_run: bo
     else:
         while (gone := store.prune_events(seconds=days * DAY, through=through, limit=BATCH, now=now)) > 0:
             removed += gone
-    held = sorted(each.name for each in enabled if each.cursor == through and each.behind > 0)
+    held: list[str] = []
+    if through < kept.newest and _old(store, days * DAY, through + 1, now, after=through):
+        held = sorted(each.name for each in enabled if each.cursor == through)
     return Pruned(removed, held, store.extent())
 
 
-def _old(store: Store, seconds: float, through: int, now: datetime | None) -> int:
-    moment, found, cursor = now or store.ping(), 0, None
+def _old(store: Store, seconds: float, through: int, now: datetime | None, after: int | None = None) -> int:
+    """Events behind ``after`` that pruning would remove."""
+    moment, found, cursor = now or store.ping(), 0, after
     while True:
         page = store.events(cursor, limit=BATCH)
         for event in page.events:

@@ -30,7 +30,9 @@ PAUSE = 0.5
 @click.option("--domain", metavar="NAME", help="Of jobs of this domain.")
 @click.option("--queue", metavar="NAME", help="Of jobs of this queue.")
 @click.option("--type", "job_type", metavar="TYPE", help="Of jobs of this type.")
-@click.option("--name", "names", multiple=True, type=click.Choice([*Name]), help="Events of this name.")
+@click.option(
+    "--name", "names", multiple=True, type=click.Choice([name.value for name in Name]), help="Events of this name."
+)
 @json_option
 @click.pass_context
 def events(
