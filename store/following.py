@@ -85,12 +85,15 @@ def enlist(store: Store, name: str, *, newest: bool = False) -> Consumer:
 
 def advance(store: Store, follower: Consumer, cursor: int) -> Consumer:
     """Commit ``cursor`` for a consumer; raises Refused where another process follows under its name."""
-    body = {"cursor": cursor, "enabled": follower.enabled}
-    if not store.put(Document("consumer", follower.name, follower.version, body)):
-        raise Refused(
-            f"somebody else moved the consumer {follower.name!r}: let one process at a time follow under a name"
-        )
-    return follower._replace(cursor=cursor, version=follower.version + 1)
+    now = follower
+    for _ in range(_TRIES):
+        body = {"cursor": cursor, "enabled": now.enabled}
+        if store.put(Document("consumer", now.name, now.version, body)):
+            return now._replace(cursor=cursor, version=now.version + 1)
+        now = consumer(store, follower.name) or now
+        if now.cursor != follower.cursor:
+            break  # not only enabled or disabled by somebody
+    raise Refused(f"somebody else moved the consumer {follower.name!r}: let one process at a time follow under a name")
 
 
 def enable(store: Store, name: str, *, enabled: bool) -> Consumer:

@@ -65,24 +65,39 @@ def events(
         cursor = store.extent().newest if after == "newest" else start if follower is None else follower.cursor
         if not following.events_on(store):
             click.echo("lifecycle events are off: turn them on with `dramaturg events on`", err=True)
-        for page in _pages(store, cursor, limit, follow, narrowing):
+        pages = (
+            _following(store, cursor, limit, narrowing) if follow else [_first(store, cursor, limit, names, narrowing)]
+        )
+        for page in pages:
             shown = [event for event in page.events if not names or event.name in names]
             _print(shown, page.cursor, follow, as_json)
             if follower is not None and page.cursor != follower.cursor:
                 follower = following.advance(store, follower, page.cursor)
 
 
-def _pages(
-    store: Store, cursor: int | None, limit: int, follow: bool, narrowing: dict[str, str | None]
-) -> Iterator[Page]:
+def _first(
+    store: Store, cursor: int | None, limit: int, names: tuple[str, ...], narrowing: dict[str, str | None]
+) -> Page:
+    """The first ``limit`` events of these names behind ``cursor``, as far as there are any."""
+    found: list[Event] = []
     while True:
         page = store.events(cursor, limit=limit, **narrowing)
-        if page.events or not follow or page.cursor != cursor:
-            yield page
-        if not follow:
-            return
-        if not page.events:
+        found += [event for event in page.events if not names or event.name in names]
+        if len(found) >= limit:
+            return Page(found[:limit], found[limit - 1].position)
+        if page.cursor == cursor:
+            return Page(found, page.cursor)
+        cursor = page.cursor
+
+
+def _following(store: Store, cursor: int | None, limit: int, narrowing: dict[str, str | None]) -> Iterator[Page]:
+    """One page after the other, without an end."""
+    while True:
+        page = store.events(cursor, limit=limit, **narrowing)
+        if page.cursor == cursor:
             time.sleep(PAUSE)
+        else:
+            yield page
         cursor = page.cursor
 
 

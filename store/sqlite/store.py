@@ -192,6 +192,8 @@ class SqliteStore:
         wanted, count = migrating.known(subjects), 0
         while self._connections.write(lambda cursor: migrating.apply_next(cursor, wanted), create=True):
             count += 1
+        if count:
+            self.arm()  # a newer version may word its triggers in another way
         return count
 
     def check_schema(self, subjects: Sequence[Subject] = ()) -> None:

@@ -51,6 +51,10 @@ def test_events_are_told_by_cursor_and_filters(dramaturg: Command, store: Store)
     assert len(claimed.out.splitlines()) == 1
     assert "job.claimed" in claimed.out
     assert dramaturg("events", "--queue", "low", "--json").json == {"events": [], "cursor": 4}
+    last = dramaturg("events", "--name", "job.claimed", "--limit", "1", "--json").json
+    assert [event["position"] for event in last["events"]] == [4]  # looked for beyond the first page
+    first = dramaturg("events", "--limit", "2", "--json").json
+    assert (len(first["events"]), first["cursor"]) == (2, 2)
     for words in (("--after", "x"), ("--after", "-1"), ("--after", "1", "--consumer", "a"), ("--domain", "")):
         assert dramaturg("events", *words).code == 2, words
     assert dramaturg("events", "--after", "9").code == 1

