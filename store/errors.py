@@ -7,6 +7,7 @@
     │   └── SettingsInvalid       the environment, all that is wrong with it at once
     ├── Refused                   the state of things says no: nothing was changed
     │   ├── NotFound              there is no such row
+    │   ├── CursorTooOld          events behind this cursor were pruned
     │   └── SchemaTooNew          this program is older than the database that it was pointed at
     └── Unavailable               a service did not answer; trying again later may help
         ├── StoreUnavailable      the database
@@ -60,6 +61,12 @@ class NotFound(Refused):
     """There is no such row."""
 
     code = "not_found"
+
+
+class CursorTooOld(Refused):
+    """Events behind this cursor have been pruned: whoever reads on would miss them."""
+
+    code = "cursor_too_old"
 
 
 class SchemaTooNew(Refused):

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from store import clock
 from store.clock import PARKED
-from store.errors import Refused
+from store.errors import CursorTooOld, Refused
 from store.job import Job, State
 
 
@@ -38,12 +38,6 @@ class Name(StrEnum):
 
 #: The two limits of an SLA, as ``code`` of the event and of the history names them.
 QUEUE_LATENCY, DURATION = "queue_latency", "duration"
-
-
-class CursorTooOld(Refused):
-    """Events behind this cursor have been pruned: whoever reads on would miss them."""
-
-    code = "cursor_too_old"
 
 
 class Limits(NamedTuple):

@@ -6,8 +6,8 @@ import pytest
 
 from store import following, sla
 from store.contract import ANY_VERSION, Document, Store
-from store.errors import NotFound, Refused, UsageError
-from store.outbox import CursorTooOld, Limits
+from store.errors import CursorTooOld, NotFound, Refused, UsageError
+from store.outbox import Limits
 from tests.contract.acts import at_once, take
 from tests.contract.rows import NOW, TYPE, later, wake
 

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from store import clock
 from store.contract import ANY_VERSION, Change, Document, Store
-from store.errors import Refused
+from store.errors import CursorTooOld, Refused
 from store.events import Cancel, Claim, Event, Failure, Kind, Release, Requeue, Reschedule, Wake
 from store.job import Job
-from store.outbox import CursorTooOld, Limits, Name, events_of
 from store.outbox import Event as Told
+from store.outbox import Limits, Name, events_of
 from store.policy import Policy
 from store.transitions import Write, decide, evaluate
 from tests.contract import rows

@@ -6,10 +6,10 @@ import pytest
 
 from store import attachments
 from store.clock import PARKED
-from store.errors import Refused, UsageError
+from store.errors import CursorTooOld, Refused, UsageError
 from store.events import Cancel, Claim, Finish, GiveBack, Kind, Reclaim, Release, Requeue, Reschedule
 from store.job import Job
-from store.outbox import SCANNED, CursorTooOld, Extent, Limits, Name, Page, events_of, page_of
+from store.outbox import SCANNED, Extent, Limits, Name, Page, events_of, page_of
 from store.policy import Policy
 from store.transitions import after
 from tests.contract.rows import LEASE, NOW, OTHER_LEASE, TYPE, finish, later, row, wake
