@@ -36,10 +36,13 @@ def set_limits(
     )
     with opened() as store:
         slas.put(store, job_type, limits, domain)
+        known = store.get("policy", job_type) is not None
     if as_json:
         output.emit(slas.document(slas.Sla(job_type, domain, limits)) | {"affected": 1})
-    else:
-        output.console().print(output.cell(f"set for {job_type}{'' if domain is None else f' in {domain}'}"))
+        return
+    output.console().print(output.cell(f"set for {job_type}{'' if domain is None else f' in {domain}'}"))
+    if not known:
+        click.echo("nobody has published that job type yet: see that its name is right", err=True)
 
 
 @sla.command()

@@ -136,6 +136,7 @@ def test_limits_are_set_listed_and_removed(dramaturg: Command, store: Store) -> 
     assert dramaturg("sla", "remove", FOREIGN).code == 0
     assert dramaturg("sla", "list").out == "no limits are set\n"
     assert dramaturg("sla", "set", FOREIGN).code == 2
+    assert "published" in dramaturg("sla", "set", "no.such", "--duration", "1m").err
     wrong = dramaturg("sla", "set", FOREIGN, "--duration", "soon")
     assert wrong.code == 2
     assert "--duration" in wrong.err
