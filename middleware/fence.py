@@ -14,7 +14,7 @@ import dramatiq
 from dramatiq.middleware import Interrupt, Middleware, SkipMessage
 from pydantic import BaseModel, ValidationError
 
-from middleware import logs
+from middleware import lineage, logs
 from middleware.answers import finish_of, plain_finish
 from middleware.delivery import JobDelivery
 from middleware.failures import describe
@@ -145,7 +145,8 @@ def _attempt(holding: Holding, payload_type: type[BaseModel], handler: Handler, 
             # A newer schema than this worker's, or a row that somebody wrote by hand: it waits, it is not lost.
             return plain_finish(holding, Kind.RETRY, failure=Failure("PayloadInvalid", "payload_invalid"))
         try:
-            outcome = handler(payload, Run(holding, runtime))
+            with lineage.of_run(job.request_id, job.trace):
+                outcome = handler(payload, Run(holding, runtime))
         finally:
             holding.leave()
         return finish_of(holding, outcome, runtime.settings.max_json_bytes)

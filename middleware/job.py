@@ -15,8 +15,10 @@ from dramatiq.asyncio import async_to_sync
 from periodiq import CronSpec
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from middleware import lineage
 from middleware.broker import SCHEDULER_QUEUE, Broker
 from middleware.fence import Handler, JobFailed, run_fenced
+from middleware.lineage import INHERITED
 from middleware.run import Run
 from store import payloads
 from store.contract import Woken
@@ -124,10 +126,16 @@ class JobActor(dramatiq.Actor[PS, Woken], Generic[PS, T]):
         owner: str | None = None,
         priority: int | None = None,
         once: bool = False,
-        request_id: str | None = None,
-        trace: str | None = None,
+        request_id: str | None = INHERITED,
+        trace: str | None = INHERITED,
     ) -> Wake:
-        """The wake that ``send`` would write, checked. Raises PayloadInvalid or UsageError; changes nothing."""
+        """The wake that ``send`` would write, checked. Raises PayloadInvalid or UsageError; changes nothing.
+
+        ``request_id`` and ``trace`` are those of the run that it is made in, unless they are given (None: none).
+        """
+        behalf = lineage.current()
+        request_id = behalf.request_id if request_id is INHERITED else request_id
+        trace = behalf.trace if trace is INHERITED else trace
         if args:
             raise UsageError(f"{self.actor_name} takes its payload as named fields")
         payload = validated(self.payload_type, kwargs or {}, self.actor_name)
@@ -159,7 +167,7 @@ class JobActor(dramatiq.Actor[PS, Woken], Generic[PS, T]):
             once=once,
             max_retries=self.policy.max_retries,
             request_id=None if request_id is None else check_name("request id", request_id),
-            trace=trace,
+            trace=None if trace is None else check_name("trace", trace),
         )
 
     def message_with_options(self, **_: Any) -> Any:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from middleware.answers import finish_of
 from middleware.holding import Holding
 from middleware.interrupts import Cancelled, LeaseLost, TimeLimitExceeded
+from store import attachments
 from store.contract import Tx
 from store.errors import UsageError
 from store.identity import check_code
@@ -154,6 +155,27 @@ class Run:
             await self._holding.nap(min(left, 0.25))
             left -= 0.25
         self.check()
+
+    def attach(self, name: str, data: bytes | str, media_type: str = "application/octet-stream") -> int:
+        """Put a file on the job, at once and by itself; answers its number. It goes when the job is deleted.
+
+        Raises LeaseLost where the job belongs to somebody else by now, and then nothing is written; UsageError for one
+        that is too large, Refused where the job has as much as one may have (``store/attachments.py``).
+        """
+        return self._attach(attachments.file(name, data, media_type))
+
+    def log(self, text: str) -> None:
+        """Put a line on the job, for whoever looks at it (``dramaturg attachments``): written at once, in no log of the
+        process, and the newest are kept. Raises as ``attach`` does."""
+        self._attach(attachments.log_line(text))
+
+    def _attach(self, item: attachments.Item) -> int:
+        self.check()
+        fence = attachments.Fence(self._holding.lease_id, self.attempt)
+        given = self._runtime.store.attach(self.id, [item], fence=fence)
+        if given is None:
+            raise LeaseLost
+        return given[0]
 
     @contextmanager
     def transaction(self, outcome: Outcome | None = None) -> Iterator[Tx]:

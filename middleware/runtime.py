@@ -19,6 +19,7 @@ from store import clock
 from store.contract import ANY_VERSION, Document, Store
 from store.engines.valkey import SharedValkey, shared_valkey
 from store.errors import EngineFailed, Refused, StoreUnavailable, ValkeyUnavailable
+from store.following import switch_events
 from store.limit_settings import LimitSettings
 from store.migrations import Subject
 from store.open import open_store
@@ -47,6 +48,7 @@ class Runtime:
         self.subjects: list[Subject] = []  # who has tables of their own in the store
         self._checked = False
         self._published: set[str] = set()
+        self._events_wanted = settings.events_outbox
         self._limited = False  # the limits of this process' settings were published
         self._running: dict[int, float] = {}  # by thread: since when, on clock.elapsed
         self._checking = threading.Lock()
@@ -164,6 +166,16 @@ class Runtime:
             if fresh or policy.job_type not in there:
                 self.store.put(Document("policy", policy.job_type, ANY_VERSION, body))
             self._published.add(policy.job_type)
+        self._switch_events()
+
+    def _switch_events(self) -> None:
+        """Lifecycle events as JOBS_EVENTS_OUTBOX says, where it says anything: once, and no reason not to work."""
+        wanted, self._events_wanted = self._events_wanted, None
+        if wanted is not None:
+            try:
+                switch_events(self.store, on=wanted)
+            except (Refused, StoreUnavailable) as error:
+                logs.trouble("events_not_switched", error)
 
     @property
     def published(self) -> bool:

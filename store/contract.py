@@ -15,15 +15,18 @@ Common to all verbs:
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
 from typing import Any, NamedTuple, Protocol
 
+from store.attachments import Attachment, Caps, Fence, Item
 from store.events import Claim, Wake
 from store.filters import Filter, Order, Tally
 from store.job import Job, Recorded
 from store.migrations import Subject
+from store.outbox import Extent, Page
 from store.transitions import Decision
 
 
@@ -271,6 +274,52 @@ class Store(Protocol):
     def resign(self, name: str, holder: str, *, now: datetime | None = None) -> None:
         """Give the term back, if it is ours: the next ``lead`` by anybody gets it at once, and it counts as no gap
         until then."""
+        ...
+
+    # --- lifecycle events and attachments
+
+    def arm(self) -> bool:
+        """Make the database write lifecycle events while the document ('outbox', 'events') says ``on``, watch the
+        limits of documents 'sla', and do neither at no cost otherwise. Safe while workers run; answers whether anything
+        changed. Raises StoreUnavailable where a long transaction stands in the way."""
+        ...
+
+    def events(
+        self, after: int | None, *, limit: int = 100, domain: str | None = None, queue: str | None = None,
+        job_type: str | None = None,
+    ) -> Page:  # fmt: skip
+        """Events behind position ``after`` (None: from the oldest that is kept), in order, at most ``limit``.
+
+        Nothing appears behind a position that was told, whenever it commits; a job's events are in the order in which
+        they happened. Raises CursorTooOld where events behind ``after`` were pruned, and Refused where there is no such
+        position yet.
+        """
+        ...
+
+    def extent(self) -> Extent:
+        """Which events are kept."""
+        ...
+
+    def prune_events(self, *, seconds: float, through: int, limit: int = 10_000, now: datetime | None = None) -> int:
+        """Remove the oldest events, at most ``limit``: up to the first that is younger than ``seconds`` or lies beyond
+        position ``through``. Answers how many."""
+        ...
+
+    def attach(
+        self, job_id: str, items: Sequence[Item], *, caps: Caps | None = None, fence: Fence | None = None,
+        now: datetime | None = None,
+    ) -> builtins.list[int] | None:  # fmt: skip
+        """Attach files and log lines to a job, all of them or none; answers their numbers. None: the row is not there,
+        or ``fence`` does not hold it any more. Of log lines the newest are kept. Raises Refused where the files would
+        go beyond ``caps``."""
+        ...
+
+    def attachments(self, job_id: str) -> builtins.list[Attachment]:
+        """What is attached to a job, by number, without the bytes."""
+        ...
+
+    def attachment(self, job_id: str, number: int) -> tuple[Attachment, bytes] | None:
+        """One attachment, with its bytes."""
         ...
 
     # --- transactions, changes, care

@@ -9,6 +9,7 @@
     ├── Refused                   the state of things says no: nothing was changed
     │   ├── NotFound              there is no such row
     │   ├── QuotaExceeded         a domain's or an owner's quota is reached
+    │   ├── CursorTooOld          events behind this cursor were pruned
     │   └── SchemaTooNew          this program is older than the database that it was pointed at
     └── Unavailable               a service did not answer; trying again later may help
         ├── StoreUnavailable      the database
@@ -74,6 +75,12 @@ class QuotaExceeded(Refused):
     """A domain's or an owner's quota of waiting jobs or of submits is reached; nothing was changed."""
 
     code = "quota_exceeded"
+
+
+class CursorTooOld(Refused):
+    """Events behind this cursor have been pruned: whoever reads on would miss them."""
+
+    code = "cursor_too_old"
 
 
 class SchemaTooNew(Refused):

@@ -21,7 +21,17 @@ DEFAULT_DOMAIN = "default"
 STANDARD_QUEUES = ("default", "high", "low")
 
 #: Characters that each name may have at most; the same limits stand in the schemas' CHECKs.
-MAX_LENGTH = {"domain": 128, "queue": 128, "job type": 128, "key": 512, "owner": 256, "worker": 256, "request id": 256}
+MAX_LENGTH = {
+    "domain": 128,
+    "queue": 128,
+    "job type": 128,
+    "key": 512,
+    "owner": 256,
+    "worker": 256,
+    "request id": 256,
+    "trace": 512,
+    "consumer": 128,
+}
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _CODE = re.compile(r"[A-Za-z][A-Za-z0-9_.:-]{0,63}")

@@ -39,6 +39,9 @@ class StoreSettings(Section):
     valkey_url: SecretStr | None = Field(default=None, validation_alias="JOBS_VALKEY_URL")
     max_json_bytes: int = Field(default=MAX_BYTES, ge=64, le=16_777_216, validation_alias="JOBS_MAX_JSON_BYTES")
 
+    events_outbox: bool | None = Field(default=None, validation_alias="JOBS_EVENTS_OUTBOX")
+    events_retention_days: float = Field(default=7.0, ge=0.01, le=3_660, validation_alias="JOBS_EVENTS_RETENTION_DAYS")
+
     @field_validator("db_url")
     @classmethod
     def _known_store(cls, value: SecretStr | None) -> SecretStr | None:

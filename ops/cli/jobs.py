@@ -11,6 +11,7 @@ from ops.cli import output
 from ops.cli.options import chosen, filter_options, json_option
 from ops.cli.session import opened
 from store import limits
+from store.counting import counts
 from store.errors import NotFound
 from store.filters import Order, Tally
 from store.identity import check_id
@@ -99,9 +100,9 @@ def list_jobs(limit: int, order: Order, descending: bool, as_json: bool, **narro
 @filter_options
 @json_option
 def stats(as_json: bool, **narrowing: Any) -> None:
-    """Count jobs by domain, queue and type."""
+    """Count jobs by domain, queue and type. A published type without jobs counts 0."""
     with opened() as store:
-        tallies = store.tally(chosen(**narrowing))
+        tallies = counts(store, chosen(**narrowing))
         now = store.ping()
     if as_json:
         output.emit([tally._asdict() | {"oldest_ready": output.moment(tally.oldest_ready)} for tally in tallies])

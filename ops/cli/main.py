@@ -34,6 +34,10 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "archive": ("ops.cli.archive", "archive", "Deleted jobs that were kept: meta, show."),
     "queue": ("ops.cli.queue", "queue", "Pause, resume and drain queues; where they stand."),
     "quota": ("ops.cli.quota", "quota", "How much of a domain's or an owner's work there may be: set, list, remove."),
+    "events": ("ops.cli.events", "events", "Lifecycle events: follow them, consumers, on and off, prune."),
+    "sla": ("ops.cli.sla", "sla", "Limits on how long jobs wait and run: set, list, remove, breaches."),
+    "attach": ("ops.cli.attachments", "attach", "Put a file or a log line on a job."),
+    "attachments": ("ops.cli.attachments", "attachments", "Files and log lines of a job."),
     "proposals": ("ops.cli.proposals", "proposals", "Proposals of git repositories: open, list, merge, close, reopen."),
     "health": ("ops.cli.health", "health", "Whether the workers, the database and Valkey do their work."),
 }

@@ -49,6 +49,8 @@ class Wanted(NamedTuple):
     once: bool
     delay: float
     run_at: datetime | None
+    request_id: str | None
+    trace: str | None
 
 
 @click.command()
@@ -64,6 +66,8 @@ class Wanted(NamedTuple):
 @click.option("--owner", metavar="NAME", help="Whom the job belongs to.")
 @click.option("--priority", type=click.IntRange(1, 10), help="1 is the most urgent. Unset: the type's.")
 @click.option("--once", is_flag=True, help="Change nothing if the job exists: idempotency instead of coalescing.")
+@click.option("--request-id", metavar="ID", help="The request on whose behalf it is asked for.")
+@click.option("--trace", metavar="CONTEXT", help="The trace that it belongs to, such as a traceparent.")
 @json_option
 def wake(
     job_type: str,
@@ -76,6 +80,8 @@ def wake(
     owner: str | None,
     priority: int | None,
     once: bool,
+    request_id: str | None,
+    trace: str | None,
     as_json: bool,
 ) -> None:
     """Ask for a job of TYPE.
@@ -102,6 +108,8 @@ def wake(
         once,
         0.0 if delay is None else seconds_of(delay),
         None if at is None else moment_of(at),
+        None if request_id is None else check_name("request id", request_id),
+        None if trace is None else check_name("trace", trace),
     )
     with opened(chosen) as store:
         policy = _published(store, wanted.job_type)
@@ -208,6 +216,8 @@ def _request(wanted: Wanted, policy: Policy, actor: JobActor[Any, Any] | None) -
         delay=wanted.delay,
         once=wanted.once,
         max_retries=policy.max_retries,
+        request_id=wanted.request_id,
+        trace=wanted.trace,
     )
 
 

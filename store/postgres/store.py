@@ -8,13 +8,15 @@ from contextlib import contextmanager
 from datetime import datetime
 from typing import Any, TypeVar
 
-from store import migrations
+from store import attachments, migrations
+from store.attachments import Attachment, Caps, Fence, Item
 from store.contract import Archived, Change, Claimed, Document, Due, Renewal, Renewed, Term, Woken
 from store.events import Claim, Wake
 from store.filters import Filter, Order, Tally
 from store.job import Job, Recorded
 from store.migrations import Subject
-from store.postgres import archive, documents, finding, hot, migrating
+from store.outbox import SCANNED, Extent, Page, page_of
+from store.postgres import archive, documents, finding, hot, migrating, outbox
 from store.postgres.changes import CHANNEL, Changes
 from store.postgres.connections import PATIENCE, Connection, Connections
 from store.postgres.errors import worded
@@ -123,6 +125,48 @@ class PostgresStore:
     def resign(self, name: str, holder: str, *, now: datetime | None = None) -> None:
         """As the contract says."""
         self._run(lambda connection: documents.resign(connection, name, holder, now))
+
+    # --- lifecycle events and attachments
+
+    def arm(self) -> bool:
+        """As the contract says."""
+        return self._run(outbox.arm)
+
+    def events(
+        self, after: int | None, *, limit: int = 100, domain: str | None = None, queue: str | None = None,
+        job_type: str | None = None,
+    ) -> Page:  # fmt: skip
+        """As the contract says."""
+        names = {"domain": domain, "queue": queue, "job_type": job_type}
+        self._run(outbox.number)
+        kept, found = self._run(lambda connection: outbox.page(connection, after, limit, SCANNED, names))
+        return page_of(after, limit, kept, found)
+
+    def extent(self) -> Extent:
+        """As the contract says."""
+        while self._run(outbox.number) == outbox.NUMBERED:
+            pass
+        return self._run(outbox.extent)
+
+    def prune_events(self, *, seconds: float, through: int, limit: int = 10_000, now: datetime | None = None) -> int:
+        """As the contract says."""
+        return self._run(lambda connection: outbox.prune(connection, seconds, through, limit, now))
+
+    def attach(
+        self, job_id: str, items: Sequence[Item], *, caps: Caps | None = None, fence: Fence | None = None,
+        now: datetime | None = None,
+    ) -> builtins.list[int] | None:  # fmt: skip
+        """As the contract says."""
+        given = self._run(lambda connection: outbox.attach(connection, job_id, items, caps or Caps(), fence, now))
+        return attachments.fitting(given)
+
+    def attachments(self, job_id: str) -> builtins.list[Attachment]:
+        """As the contract says."""
+        return self._run(lambda connection: outbox.attachments(connection, job_id))
+
+    def attachment(self, job_id: str, number: int) -> tuple[Attachment, bytes] | None:
+        """As the contract says."""
+        return self._run(lambda connection: outbox.attachment(connection, job_id, number))
 
     # --- transactions, changes, care
 

@@ -9,14 +9,16 @@ from contextlib import contextmanager
 from datetime import datetime
 from typing import Any, Final
 
-from store import clock, migrations
+from store import attachments, clock, migrations
+from store.attachments import Attachment, Caps, Fence, Item
 from store.contract import Archived, Change, Claimed, Document, Due, Renewal, Renewed, Term, Woken
 from store.errors import Refused
 from store.events import Claim, Wake
 from store.filters import Filter, Order, Tally
 from store.job import Job, Recorded
 from store.migrations import Subject
-from store.sqlite import archive, claims, documents, finding, lanes, migrating, place, swaps, wakes
+from store.outbox import Extent, Page, page_of
+from store.sqlite import archive, claims, documents, finding, lanes, migrating, outbox, place, swaps, triggers, wakes
 from store.sqlite.changes import Changes
 from store.sqlite.connections import Connections
 from store.sqlite.rows import now_or
@@ -137,6 +139,48 @@ class SqliteStore:
         """As the contract says."""
         self._connections.write(lambda cursor: documents.resign(cursor, name, holder, now_or(now)))
 
+    # --- lifecycle events and attachments
+
+    def arm(self) -> bool:
+        """As the contract says."""
+        return self._connections.write(triggers.arm)
+
+    def events(
+        self, after: int | None, *, limit: int = 100, domain: str | None = None, queue: str | None = None,
+        job_type: str | None = None,
+    ) -> Page:  # fmt: skip
+        """As the contract says."""
+        names = {"domain": domain, "queue": queue, "job_type": job_type}
+        kept, found = self._connections.snapshot(lambda cursor: outbox.page(cursor, after, limit, names))
+        return page_of(after, limit, kept, found)
+
+    def extent(self) -> Extent:
+        """As the contract says."""
+        return self._connections.read(outbox.extent)
+
+    def prune_events(self, *, seconds: float, through: int, limit: int = 10_000, now: datetime | None = None) -> int:
+        """As the contract says."""
+        return self._connections.write(lambda cursor: outbox.prune(cursor, seconds, through, limit, now_or(now)))
+
+    def attach(
+        self, job_id: str, items: Sequence[Item], *, caps: Caps | None = None, fence: Fence | None = None,
+        now: datetime | None = None,
+    ) -> builtins.list[int] | None:  # fmt: skip
+        """As the contract says."""
+        return attachments.fitting(
+            self._connections.write(
+                lambda cursor: outbox.attach(cursor, job_id, items, caps or Caps(), fence, now_or(now))
+            )
+        )
+
+    def attachments(self, job_id: str) -> builtins.list[Attachment]:
+        """As the contract says."""
+        return self._connections.read(lambda cursor: outbox.attachments(cursor, job_id))
+
+    def attachment(self, job_id: str, number: int) -> tuple[Attachment, bytes] | None:
+        """As the contract says."""
+        return self._connections.read(lambda cursor: outbox.attachment(cursor, job_id, number))
+
     # --- transactions, changes, care
 
     @contextmanager
@@ -165,6 +209,8 @@ class SqliteStore:
         wanted, count = migrating.known(subjects), 0
         while self._connections.write(lambda cursor: migrating.apply_next(cursor, wanted), create=True):
             count += 1
+        if count:
+            self.arm()  # a newer version may word its triggers in another way
         return count
 
     def check_schema(self, subjects: Sequence[Subject] = ()) -> None:

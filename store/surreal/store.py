@@ -8,13 +8,15 @@ from contextlib import contextmanager
 from datetime import datetime
 from typing import Any
 
-from store import clock, migrations
+from store import attachments, clock, migrations
+from store.attachments import Attachment, Caps, Fence, Item
 from store.contract import Archived, Change, Claimed, Document, Due, Renewal, Renewed, Term, Woken
 from store.events import Claim, Wake
 from store.filters import Filter, Order, Tally
 from store.job import Job, Recorded
 from store.migrations import Subject
-from store.surreal import archive, claims, documents, finding, lanes, migrating, swaps, wakes
+from store.outbox import Extent, Page, page_of
+from store.surreal import archive, claims, documents, finding, lanes, migrating, outbox, swaps, wakes
 from store.surreal.address import parse
 from store.surreal.changes import Changes
 from store.surreal.connections import PATIENCE, Connections
@@ -135,6 +137,49 @@ class SurrealStore:
     def resign(self, name: str, holder: str, *, now: datetime | None = None) -> None:
         """As the contract says."""
         self._write(documents.resign(name, holder), now)
+
+    # --- lifecycle events and attachments
+
+    def arm(self) -> bool:
+        """As the contract says."""
+        return bool(self._write(outbox.arm(), None))
+
+    def events(
+        self, after: int | None, *, limit: int = 100, domain: str | None = None, queue: str | None = None,
+        job_type: str | None = None,
+    ) -> Page:  # fmt: skip
+        """As the contract says; a request more where events have no position yet."""
+        if self._read(outbox.waiting(), None):
+            self._write(outbox.number(), None)
+        names = {"domain": domain, "queue": queue, "job_type": job_type}
+        kept, found = outbox.page_of(self._read(outbox.page(after, limit, names), None))
+        return page_of(after, limit, kept, found)
+
+    def extent(self) -> Extent:
+        """As the contract says."""
+        while self._write(outbox.number(), None) == outbox.NUMBERED:
+            pass
+        return Extent(*self._read(outbox.extent(), None))
+
+    def prune_events(self, *, seconds: float, through: int, limit: int = 10_000, now: datetime | None = None) -> int:
+        """As the contract says."""
+        return int(self._write(outbox.prune(seconds, through, limit), now))
+
+    def attach(
+        self, job_id: str, items: Sequence[Item], *, caps: Caps | None = None, fence: Fence | None = None,
+        now: datetime | None = None,
+    ) -> builtins.list[int] | None:  # fmt: skip
+        """As the contract says."""
+        return attachments.fitting(self._write(outbox.attach(job_id, items, caps or Caps(), fence), now))
+
+    def attachments(self, job_id: str) -> builtins.list[Attachment]:
+        """As the contract says."""
+        return builtins.list(map(outbox.attachment_of, self._read(outbox.attachments(job_id), None)))
+
+    def attachment(self, job_id: str, number: int) -> tuple[Attachment, bytes] | None:
+        """As the contract says."""
+        row = self._read(outbox.attachment(job_id, number), None)
+        return None if row is None else (outbox.attachment_of(row[:-1]), bytes(row[-1]))
 
     # --- transactions, changes, care
 

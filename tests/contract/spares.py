@@ -58,6 +58,9 @@ class Spares:
             connection.execute(
                 "TRUNCATE dramaturg.job, dramaturg.history, dramaturg.document, dramaturg.term, dramaturg.archive"
             )
+            connection.execute("TRUNCATE dramaturg.outbox, dramaturg.outbox_arrival, dramaturg.attachment")
+            connection.execute("UPDATE dramaturg.outbox_counter SET last = 0")
+            connection.execute("SELECT dramaturg.arm()")
             return True
 
 

@@ -18,6 +18,7 @@ CODES = {
     "SettingsInvalid": "settings_invalid",
     "Refused": "refused",
     "NotFound": "not_found",
+    "CursorTooOld": "cursor_too_old",
     "SchemaTooNew": "schema_too_new",
     "Unavailable": "unavailable",
     "StoreUnavailable": "store_unavailable",

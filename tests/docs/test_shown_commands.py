@@ -150,6 +150,32 @@ def test_the_commands_of_the_limits_page_run_as_shown(tmp_path: Path) -> None:
     assert "office" in answers["dramaturg quota list"]
 
 
+def first_line(command: str, folder: Path) -> str:
+    """What a command that goes on without an end tells first; it is interrupted then."""
+    with subprocess.Popen(
+        command.split(), cwd=folder, env=environment(folder), stdout=subprocess.PIPE, text=True
+    ) as follower:
+        assert follower.stdout is not None
+        line = follower.stdout.readline()
+        os.kill(follower.pid, signal.SIGINT)
+        assert follower.wait(30) == 130
+    return line
+
+
+def test_events_are_followed_as_the_page_shows(tmp_path: Path) -> None:
+    (tmp_path / "invoices.py").write_text(blocks("README.md")[0])
+    migrate, _, send, _ = commands("README.md")
+    on, follow, consume, consumers, prune, failures = commands("docs/how-to/follow-events.md")
+    run(migrate, tmp_path)
+    run(on, tmp_path)
+    run(send, tmp_path)
+    assert "job.created" in first_line(follow.replace("newest", "oldest"), tmp_path)
+    assert json.loads(first_line(consume, tmp_path))["name"] == "job.created"
+    assert "mailer" in run(consumers, tmp_path)
+    assert "0 events removed" in run(prune, tmp_path)
+    assert run(failures, tmp_path) == ""
+
+
 def test_the_options_that_the_jobs_page_tells_are_those_of_a_job_with_their_defaults() -> None:
     from middleware.job import JobOptions
     from store.policy import Policy
