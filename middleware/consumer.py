@@ -37,6 +37,10 @@ GIVE_UP_SECONDS = 5.0
 #: Seconds for which a row stays away whose type this worker doesn't know: a rolling deploy.
 UNKNOWN_DELAY = 10.0
 
+#: Rows of unknown types that are remembered, and for how many seconds: their offers go back without a claim of the row.
+STRANGE_MOST = 10_000
+STRANGE_SECONDS = 60.0
+
 #: Seconds that a shift's message is held without a sign of life: a killed scheduler is missed for no longer.
 LANE_LEASE = 15.0
 
@@ -61,6 +65,7 @@ class Consumer(dramatiq.Consumer):
         self._tokens: list[str] = []  # of a claim whose answer did not come
         self._rung = False  # the bell was taken and nothing claimed for it yet
         self._buffer: deque[dramatiq.MessageProxy] = deque()
+        self._strange: dict[str, tuple[str, float]] = {}  # member -> its type, and until when that is remembered
         self._loop = f"consumer {queue}"
         self._pause = 0.05
 
@@ -147,9 +152,31 @@ class Consumer(dramatiq.Consumer):
                 jobs.append(claim)
             elif (delivery := self._message(claim)) is not None:
                 found.append(delivery)
+        if jobs and self._strange:
+            jobs = self._known(jobs)
         if jobs:
             found.extend(self._rows(jobs))
         return found
+
+    def _known(self, jobs: list[Claimed]) -> list[Claimed]:
+        """Without those given back a moment ago because nobody here knows their type: each claim of such a row
+        would count an attempt."""
+        moment = clock.elapsed()
+        strange = []
+        for one in jobs:
+            job_type, until = self._strange.get(one.member, ("", 0.0))
+            if moment < until and job_type not in self._broker.actors:
+                strange.append(one)
+        if not strange:
+            return jobs
+        backs = [entries.Release(one.member, one.token, _ms(UNKNOWN_DELAY)) for one in strange]
+        self._settle(lambda: self._runtime.leases.release(self._queue, backs))
+        return [one for one in jobs if one not in strange]
+
+    def _remember(self, holding: Holding) -> None:
+        while len(self._strange) >= STRANGE_MOST:
+            del self._strange[next(iter(self._strange))]
+        self._strange[holding.member] = (holding.job.job_type, clock.elapsed() + STRANGE_SECONDS)
 
     def _message(self, claim: Claimed) -> Delivery | None:
         if not claim.envelope:  # a server that evicts keys has lost it
@@ -198,6 +225,7 @@ class Consumer(dramatiq.Consumer):
         for holding in unknown:
             back = GiveBack(holding.lease_id, holding.job.attempt, UNKNOWN_DELAY, "type_unknown_here")
             runtime.completion.put(holding, back)
+            self._remember(holding)
         try:
             if drops:
                 runtime.leases.ack(self._queue, drops)
