@@ -34,7 +34,7 @@ check: install ## lint, formatting, types, arrows between rooms
 	$(BIN)/python -m pytest -q tests/style
 
 test: check ## every test
-	$(BIN)/python -m pytest -n 4 --dist worksteal
+	$(BIN)/python -m pytest -n 4 --dist loadgroup
 
 bench: install ## speed, as ratios in one run
 	$(BIN)/python -m ops.bench

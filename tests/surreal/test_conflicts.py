@@ -46,6 +46,7 @@ store.close()
 
 
 @pytest.mark.timeout(300)
+@pytest.mark.early
 def test_four_processes_finish_five_thousand_jobs_each_once(store: SurrealStore, surreal_url: str) -> None:
     ids = []
     for start in range(0, JOBS, 500):

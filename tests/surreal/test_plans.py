@@ -24,7 +24,8 @@ from tests.contract.rows import NOW, TYPE, later, row
 
 ROWS = 100_000
 
-pytestmark = pytest.mark.timeout(400)  # to fill the table takes a minute and more
+#: To fill the table takes a minute and more, so it is done once, and first.
+pytestmark = [pytest.mark.timeout(400), pytest.mark.xdist_group("plans on SurrealDB"), pytest.mark.early]
 
 
 @pytest.fixture(scope="module")
