@@ -37,6 +37,10 @@ GIVE_UP_SECONDS = 5.0
 #: Seconds for which a row stays away whose type this worker doesn't know: a rolling deploy.
 UNKNOWN_DELAY = 10.0
 
+#: Tokens of a claim on an idle system, and at most; four times as many each time that all found something.
+ASKING_FIRST = 16
+ASKING_MOST = 500
+
 #: Rows of unknown types that are remembered, and for how many seconds: their offers go back without a claim of the row.
 STRANGE_MOST = 10_000
 STRANGE_SECONDS = 60.0
@@ -65,6 +69,8 @@ class Consumer(dramatiq.Consumer):
         self._tokens: list[str] = []  # of a claim whose answer did not come
         self._rung = False  # the bell was taken and nothing claimed for it yet
         self._buffer: deque[dramatiq.MessageProxy] = deque()
+        self._asking = ASKING_FIRST  # tokens of the next claim
+        self._owed: list[Renewal] = []
         self._strange: dict[str, tuple[str, float]] = {}  # member -> its type, and until when that is remembered
         self._loop = f"consumer {queue}"
         self._pause = 0.05
@@ -73,6 +79,7 @@ class Consumer(dramatiq.Consumer):
         """The next delivery, or None if there was none within the timeout."""
         if self._buffer:
             return self._buffer.popleft()
+        self._renew_owed()
         runtime = self._runtime
         if runtime.stopping.is_set():
             time.sleep(min(0.1, self._timeout))  # Dramatiq asks until its workers have ended
@@ -84,7 +91,7 @@ class Consumer(dramatiq.Consumer):
             return None
         used = 0
         # The reply of a claim may be lost after the claim was done: the same tokens get the same members again.
-        self._tokens = self._tokens[:places] or [new_lease_id() for _ in range(places)]
+        self._tokens = self._tokens[:places] or [new_lease_id() for _ in range(min(places, self._asking))]
         try:
             claims = runtime.leases.claim(
                 self._queue,
@@ -92,6 +99,9 @@ class Consumer(dramatiq.Consumer):
                 full_ms=_ms(self._lease),
                 short_ms=_ms(runtime.worker.short_lease),
             )
+            # Hundreds of tokens for the one job of an idle system cost more than the rest of its way.
+            full = len(claims.taken) == len(self._tokens)
+            self._asking = min(self._asking * 4, ASKING_MOST) if full else ASKING_FIRST
             self._tokens = []
             self._rung = False
             self._buffer.extend(self._deliveries(claims.taken))
@@ -109,6 +119,7 @@ class Consumer(dramatiq.Consumer):
         if self._buffer:
             return self._buffer.popleft()
         if not claims.taken:
+            self._renew_owed()
             self._wait_for_work(claims.next_ms)
         return None
 
@@ -231,11 +242,19 @@ class Consumer(dramatiq.Consumer):
                 runtime.leases.ack(self._queue, drops)
             if backs:
                 runtime.leases.release(self._queue, backs)
-            if kept:
-                runtime.leases.renew(self._queue, kept, row_claimed=True)
         except ValkeyUnavailable as error:
             logs.trouble("valkey_error", error)  # the rows are claimed: losing Valkey ends no run
+        self._owed += kept
         return found
+
+    def _renew_owed(self) -> None:
+        """The short leases of rows that were handed over just now become full ones: nobody waits for that."""
+        owed, self._owed = self._owed, []
+        if owed:
+            try:
+                self._runtime.leases.renew(self._queue, owed, row_claimed=True)
+            except ValkeyUnavailable as error:
+                logs.trouble("valkey_error", error)  # the rows are claimed: losing Valkey ends no run
 
     def _claim_rows(self, claims: list[Claim]) -> list[RowClaimed] | None:
         """Claim, and on an error of the database claim again under the same lease ids: the answer may have been lost
