@@ -13,11 +13,11 @@ from middleware.job import Tick, declare
 from middleware.run import Run
 from scheduler.settings import INTERVALS, SweepSettings
 from store import following, sweeps
+from store.identity import MAINTENANCE
 from store.outcome import Again, Done, Outcome
 from store.settings import load
 
-RETENTION, TTL, INTEGRITY = "dramaturg.retention", "dramaturg.ttl", "dramaturg.integrity"
-EVENTS = "dramaturg.events"
+RETENTION, TTL, INTEGRITY, EVENTS = MAINTENANCE
 
 #: After everything else that is due.
 PRIORITY = 10

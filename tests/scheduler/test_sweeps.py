@@ -216,3 +216,9 @@ def test_old_events_go_but_for_those_that_a_consumer_has_yet_to_see(build: Build
     assert json.loads(served(broker, EVENTS).result or "") == {"removed": 0, "held_by": ["mailer"]}
     following.advance(store, mailer, 1)
     assert json.loads(served(broker, EVENTS).result or "")["removed"] == 1
+
+
+def test_no_allow_list_keeps_our_own_maintenance_out(build: Build) -> None:
+    broker = build(JOBS_ALLOWED_JOB_TYPES="invoice.send")
+    broker.runtime.store.migrate()
+    assert served(broker, RETENTION).state == "completed"
