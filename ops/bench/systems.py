@@ -267,6 +267,12 @@ class PlainDramatiq(System):
         return watched
 
 
+_PROGRAMS = {
+    "celery": "ops.bench.peers.celery",
+    "pgqueuer": "ops.bench.peers.pgqueuer",
+    "procrastinate": "ops.bench.peers.procrastinate",
+}
+
 #: Where peers on Postgres keep what is left, and when the newest jobs were done.
 _LEFT = {
     "pgqueuer": "SELECT count(*) FROM pgqueuer",
@@ -307,7 +313,7 @@ class Peer(System):
 
     @property
     def sender(self) -> list[str]:
-        return [sys.executable, "-m", f"ops.bench.peers.{self._program}"]
+        return [sys.executable, "-m", _PROGRAMS[self._program]]
 
     @property
     def worker(self) -> list[str]:
