@@ -34,7 +34,7 @@ check: install ## lint, formatting, types, arrows between rooms
 	$(BIN)/python -m pytest -q tests/style
 
 test: check ## every test
-	$(BIN)/python -m pytest -n 4 --dist loadgroup
+	$(BIN)/python -m pytest -n 4 --dist worksteal
 
 bench: install ## speed beside plain Dramatiq and peers, as ratios in one run: OPTIONS="--rounds 1 --crowd 0"
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --group dev -e '.[bench]'
