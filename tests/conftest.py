@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 import time
 from collections.abc import Iterator
@@ -9,6 +10,10 @@ from collections.abc import Iterator
 import pytest
 
 pytest_plugins = ["tests.engines_fixtures"]
+
+# A shell that starts this in the background has it ignore interrupts, and every program that a test starts would too.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 #: Seconds that a thread may take to end once its owner was told to.
 FAREWELL = 5.0
