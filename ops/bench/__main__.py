@@ -14,6 +14,7 @@ from rich.table import Table
 
 from ops.bench.systems import PEERS, STORES, Dramaturg, System, build
 from ops.bench.targets import BULK, CPU, CROWDED, DRAIN_1, DRAIN_2, ONE, P50, P99, Medians, verdicts
+from store.errors import EngineFailed
 
 SQL50, SQL99 = "SQL commit to start p50 ms", "SQL commit to start p99 ms"
 MEASURES = (ONE, BULK, DRAIN_1, DRAIN_2, CPU, CROWDED, P50, P99, SQL50, SQL99)
@@ -39,8 +40,8 @@ def measure(system: System, jobs: int, crowd: int) -> dict[str, float]:
         system.crowd(crowd // 10 if system.name == "surreal" else crowd)
         system.fill(jobs)
         found[CROWDED] = system.drain(jobs, 1)
-    if system.name in ("dramatiq", "celery"):
-        del found[BULK]  # they have none
+    if system.name == "dramatiq":
+        del found[BULK]  # it has none
     return found
 
 
@@ -116,6 +117,8 @@ def main(rounds: int, jobs: int, crowd: int, systems: tuple[str, ...], json_path
                 try:
                     for what, value in measure(system, jobs, crowd).items():
                         figures.setdefault(name, {}).setdefault(what, []).append(value)
+                except EngineFailed as error:
+                    console.print(f"{name}: {error}", style="red")  # the others' figures count all the same
                 finally:
                     system.close()
     medians = {name: {what: statistics.median(values) for what, values in of.items()} for name, of in figures.items()}

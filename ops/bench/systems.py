@@ -268,7 +268,6 @@ class PlainDramatiq(System):
 
 
 _PROGRAMS = {
-    "celery": "ops.bench.peers.celery",
     "pgqueuer": "ops.bench.peers.pgqueuer",
     "procrastinate": "ops.bench.peers.procrastinate",
 }
@@ -291,24 +290,14 @@ class Peer(System):
         super().__init__(name, home)
         self._program, _, best = name.partition(" ")
         self.environment["BENCH_BEST"] = "yes" if best else "no"
-        if self._program == "celery":
-            self.look_every = 0.02
-            valkey = Valkey(self.home).start()
-            self.engines.append(valkey)
-            self.environment["BENCH_VALKEY"] = valkey.url
-            self._valkey = redis.Redis.from_url(valkey.url)
-        else:
-            postgres = Postgres(self.home).start()
-            self.engines.append(postgres)
-            self.environment["BENCH_POSTGRES"] = postgres.url
-            subprocess.run([*self.sender, "prepare"], env=self.environment, check=True, capture_output=True)
-            self._postgres = psycopg.connect(postgres.url, autocommit=True)
+        postgres = Postgres(self.home).start()
+        self.engines.append(postgres)
+        self.environment["BENCH_POSTGRES"] = postgres.url
+        subprocess.run([*self.sender, "prepare"], env=self.environment, check=True, capture_output=True)
+        self._postgres = psycopg.connect(postgres.url, autocommit=True)
 
     def close(self) -> None:
-        if self._program == "celery":
-            self._valkey.close()
-        else:
-            self._postgres.close()
+        self._postgres.close()
         super().close()
 
     @property
@@ -320,14 +309,10 @@ class Peer(System):
         return [*self.sender, "worker"]
 
     def left(self) -> int:
-        if self._program == "celery":
-            return int(self._valkey.llen("celery")) + int(self._valkey.hlen("unacked"))
         [(count,)] = self._postgres.execute(_LEFT[self._program]).fetchall()
         return int(count)
 
     def rate(self, number: int, watched: float) -> float:
-        if self._program == "celery":
-            return watched
         moments = [row[0] for row in self._postgres.execute(_DONE[self._program], (number,)).fetchall()]
         return float((len(moments) - 1) / (moments[0] - moments[-1]).total_seconds())
 
@@ -337,7 +322,6 @@ PEERS = {
     "pgqueuer": "pgqueuer",
     "pgqueuer at its best": "pgqueuer",
     "procrastinate": "procrastinate",
-    "celery": "celery",
 }
 
 STORES = ("sqlite", "postgres", "surreal")

@@ -23,7 +23,7 @@ from tests.simulation.world import World
 LENGTH, LOT = 400, 10
 
 #: Seeds for each store: a statement of SurrealDB takes some ten times as long.
-SEEDS = {"sqlite": range(0, 150, LOT), "postgres": range(1000, 1050, LOT), "surreal": range(2000, 2010, LOT)}
+SEEDS = {"sqlite": range(0, 140, LOT), "postgres": range(1000, 1050, LOT), "surreal": range(2000, 2010, LOT)}
 
 
 @pytest.mark.parametrize(
