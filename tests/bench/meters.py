@@ -147,7 +147,7 @@ class ValkeyMeter(Meter):
     """Round trips, the commands in them (of scripts too), and bytes both ways."""
 
     _TRIPS = ("evalsha", "eval", "blpop")
-    _OURS = ("info", "client|setinfo", "client|setname", "hello", "script|load", "flushall", "ping")
+    _OURS = ("info", "client|setinfo", "client|setname", "hello", "script|load", "flushall")
 
     def __init__(self, url: str) -> None:
         self._client = redis.Redis.from_url(url)
