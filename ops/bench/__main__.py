@@ -12,12 +12,28 @@ import orjson
 from rich.console import Console
 from rich.table import Table
 
+from ops.bench.idle import idle
+from ops.bench.plot import bars, draw
 from ops.bench.systems import PEERS, STORES, Dramaturg, System, build
-from ops.bench.targets import BULK, CPU, CROWDED, DRAIN_1, DRAIN_2, ONE, P50, P99, Medians, verdicts
+from ops.bench.targets import (
+    BULK,
+    CPU,
+    CROWDED,
+    DRAIN_1,
+    DRAIN_2,
+    IDLE_CPU,
+    IDLE_STATEMENTS,
+    MEMORY,
+    ONE,
+    P50,
+    P99,
+    Medians,
+    verdicts,
+)
 from store.errors import EngineFailed
 
 SQL50, SQL99 = "SQL commit to start p50 ms", "SQL commit to start p99 ms"
-MEASURES = (ONE, BULK, DRAIN_1, DRAIN_2, CPU, CROWDED, P50, P99, SQL50, SQL99)
+MEASURES = (ONE, BULK, DRAIN_1, DRAIN_2, CPU, CROWDED, P50, P99, SQL50, SQL99, IDLE_STATEMENTS, IDLE_CPU, MEMORY)
 
 #: A statement of SurrealDB takes some ten times as long: fewer jobs and rows show the same.
 _SLOW = {"surreal": 8, "procrastinate": 4}
@@ -72,7 +88,7 @@ def _judged(medians: Medians) -> Table:
         sign = ">=" if one.target.least else "<="
         word = "reached" if one.reached else "missed"
         table.add_row(
-            one.target.measure, one.target.against, one.store, f"{sign} {one.wanted}", f"{one.ratio:.2f}", word
+            one.target.measure, one.target.against or "-", one.store, f"{sign} {one.wanted}", f"{one.ratio:.2f}", word
         )
     return table
 
@@ -101,7 +117,10 @@ def _taking_part(wanted: tuple[str, ...], console: Console) -> list[str]:
     help="Again for each; unset: all.",
 )
 @click.option("--json", "json_path", type=click.Path(dir_okay=False, path_type=Path), help="Write all figures here.")
-def main(rounds: int, jobs: int, crowd: int, systems: tuple[str, ...], json_path: Path | None) -> None:
+@click.option("--plot", type=click.Path(dir_okay=False, path_type=Path), help="Draw the medians here, as SVG.")
+def main(
+    rounds: int, jobs: int, crowd: int, systems: tuple[str, ...], json_path: Path | None, plot: Path | None
+) -> None:
     """Measure Dramaturg on each store, plain Dramatiq and peers, in one run on this machine."""
     console = Console()
     names = _taking_part(systems or ("dramatiq", *STORES, *PEERS), console)
@@ -115,7 +134,10 @@ def main(rounds: int, jobs: int, crowd: int, systems: tuple[str, ...], json_path
                 home.mkdir(exist_ok=True, mode=0o711)
                 system = build(name, home)
                 try:
-                    for what, value in measure(system, jobs, crowd).items():
+                    found = measure(system, jobs, crowd)
+                    if not round_:
+                        found |= idle(system)  # once: it is a matter of counts, and takes its time
+                    for what, value in found.items():
                         figures.setdefault(name, {}).setdefault(what, []).append(value)
                 except EngineFailed as error:
                     console.print(f"{name}: {error}", style="red")  # the others' figures count all the same
@@ -129,12 +151,15 @@ def main(rounds: int, jobs: int, crowd: int, systems: tuple[str, ...], json_path
     console.print(
         _table(medians, f"medians of {rounds} rounds, concurrency 8, {jobs} no-op jobs; (ratio to plain Dramatiq)")
     )
+    console.print(bars(medians))
     console.print(_judged(medians))
     widest = max((spread for of in spreads.values() for spread in of.values()), default=0.0)
     console.print(f"widest spread of one measure between rounds: {widest:.0%}", style="dim")
     if json_path is not None:
         told = {"rounds": rounds, "jobs": jobs, "crowd": crowd, "figures": figures, "medians": medians}
         json_path.write_bytes(orjson.dumps(told))
+    if plot is not None:
+        draw(medians, plot)
 
 
 if __name__ == "__main__":

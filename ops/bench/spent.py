@@ -1,4 +1,4 @@
-"""CPU time of whole process trees, from /proc: what a system costs, wherever it runs."""
+"""CPU time and memory of whole process trees, from /proc: what a system costs, wherever it runs."""
 
 from __future__ import annotations
 
@@ -11,6 +11,23 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 def spent(roots: Iterable[int]) -> float:
     """CPU-seconds that ``roots``, all that live below them, and their ended children have used so far."""
+    return sum(_trees(roots).values()) / _TICKS
+
+
+def memory(roots: Iterable[int]) -> int:
+    """Bytes that ``roots`` and all that live below them hold; what several share counts once in all."""
+    total = 0
+    for pid in _trees(roots):
+        try:
+            lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+        except OSError:
+            continue  # it has just ended
+        total += sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:"))
+    return total
+
+
+def _trees(roots: Iterable[int]) -> dict[int, int]:
+    """The processes of these trees, each with its ticks of CPU time and those of its ended children."""
     stats = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -23,11 +40,11 @@ def spent(roots: Iterable[int]) -> float:
     below: dict[int, list[int]] = {}
     for pid, (parent, _) in stats.items():
         below.setdefault(parent, []).append(pid)
-    total, waiting, seen = 0, list(roots), set()
+    found: dict[int, int] = {}
+    waiting = list(roots)
     while waiting:
         pid = waiting.pop()
-        if pid in stats and pid not in seen:
-            seen.add(pid)
-            total += stats[pid][1]
+        if pid in stats and pid not in found:
+            found[pid] = stats[pid][1]
             waiting += below.get(pid, [])
-    return total / _TICKS
+    return found

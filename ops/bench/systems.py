@@ -10,10 +10,11 @@ import subprocess
 import sys
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import orjson
@@ -51,6 +52,7 @@ class System(ABC):
         self.engines: list[Engine] = []
         self._socket = self.home / "bench.sock"
         self.environment = {**os.environ, "BENCH_SOCKET": str(self._socket)}
+        self.counted: dict[str, str] = {}  # environment of workers that count their statements themselves
         self._workers: list[subprocess.Popen[bytes]] = []
 
     def close(self) -> None:
@@ -105,11 +107,11 @@ class System(ABC):
         """CPU-seconds a job, in all processes of the system: the worker, the database, Valkey; not the sender's."""
         with self.workers(1):
             time.sleep(4)  # its start is not what a job costs
-            used = self._spent()
+            used = spent(self.processes())
             self.fill(number)
             for _ in self._looks(number):
                 pass
-            return (self._spent() - used) / number
+            return (spent(self.processes()) - used) / number
 
     def _looks(self, number: int) -> Iterator[int]:
         deadline = time.monotonic() + PATIENCE
@@ -142,12 +144,12 @@ class System(ABC):
         return statistics.median(took), took[int(len(took) * 0.99)]
 
     @contextmanager
-    def workers(self, processes: int) -> Iterator[None]:
-        """Worker processes, one a replica as the docs say."""
+    def workers(self, processes: int, environment: Mapping[str, str] = MappingProxyType({})) -> Iterator[None]:
+        """Worker processes, one a replica as the docs say, with ``environment`` on top of the system's own."""
         self._workers = [
             subprocess.Popen(
                 self.worker,
-                env=self.environment,
+                env={**self.environment, **environment},
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 start_new_session=True,
@@ -166,10 +168,17 @@ class System(ABC):
                     os.killpg(worker.pid, signal.SIGKILL)
                     worker.wait()
 
-    def _spent(self) -> float:
-        return spent(
-            [*(worker.pid for worker in self._workers), *(engine.pid for engine in self.engines if engine.pid)]
-        )
+    def asked(self) -> int | None:
+        """Statements that the database was asked so far, where that is told."""
+        return None
+
+    def worker_processes(self) -> list[int]:
+        """The first process of each worker."""
+        return [worker.pid for worker in self._workers]
+
+    def processes(self) -> list[int]:
+        """The first process of each part of the system."""
+        return [*self.worker_processes(), *(engine.pid for engine in self.engines if engine.pid)]
 
 
 class Dramaturg(System):
@@ -195,6 +204,13 @@ class Dramaturg(System):
         }
         self._store = open_store(url)
         self._store.migrate()
+        self._asked = self.home / "asked"
+        self.counted = {} if store == "postgres" else {"BENCH_ASKED": str(self._asked)}
+
+    def asked(self) -> int | None:
+        if self.name == "postgres":
+            return _transactions(self.engines[-1].url)
+        return self._asked.stat().st_size if self._asked.exists() else 0
 
     def close(self) -> None:
         self._store.close()
@@ -267,6 +283,15 @@ class PlainDramatiq(System):
         return watched
 
 
+def _transactions(url: str) -> int:
+    """Transactions so far, of which each is one statement where nobody begins longer ones; this one is not in it."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        [(count,)] = connection.execute(
+            "SELECT xact_commit + xact_rollback FROM pg_stat_database WHERE datname = current_database()"
+        ).fetchall()
+    return int(count)
+
+
 _PROGRAMS = {
     "pgqueuer": "ops.bench.peers.pgqueuer",
     "procrastinate": "ops.bench.peers.procrastinate",
@@ -307,6 +332,9 @@ class Peer(System):
     @property
     def worker(self) -> list[str]:
         return [*self.sender, "worker"]
+
+    def asked(self) -> int | None:
+        return _transactions(self.engines[0].url)
 
     def left(self) -> int:
         [(count,)] = self._postgres.execute(_LEFT[self._program]).fetchall()

@@ -9,7 +9,8 @@ Medians = Mapping[str, Mapping[str, float]]
 
 
 class Target(NamedTuple):
-    """``measure`` of ours, divided by the same of ``against``, is at least (or at most) the figure of each store."""
+    """``measure`` of ours, divided by the same of ``against``, is at least (or at most) the figure of each store. Where
+    ``against`` is "" it is not divided."""
 
     measure: str
     against: str
@@ -22,6 +23,8 @@ ONE, BULK = "wake one by one /s", "wake in bulk /s"
 P50, P99 = "wake to start p50 ms", "wake to start p99 ms"
 CPU = "CPU us a job"
 CROWDED = "drain beside rows not due /s"
+IDLE_STATEMENTS, IDLE_CPU = "idle, 2 workers: statements /s", "idle, 2 workers: CPU ms/s"
+MEMORY = "memory of a worker MB"
 
 TARGETS = (
     Target(DRAIN_1, "dramatiq", True, {"postgres": 3.0, "sqlite": 3.0, "surreal": 1.0}),
@@ -34,6 +37,7 @@ TARGETS = (
     Target(BULK, "pgqueuer", True, {"postgres": 1.0, "sqlite": 1.0, "surreal": 0.2}),
     Target(CROWDED, DRAIN_1, True, {"postgres": 0.95, "sqlite": 0.95, "surreal": 0.9}),
     Target(CPU, "dramatiq", False, {"postgres": 0.7, "sqlite": 0.6}),
+    Target(IDLE_STATEMENTS, "", False, {"postgres": 2.0, "sqlite": 2.0, "surreal": 4.0}),
 )
 
 
@@ -58,7 +62,7 @@ def verdicts(medians: Medians) -> list[Verdict]:
         for store, wanted in target.figures.items():
             ours = medians.get(store, {})
             of = ours if target.against == DRAIN_1 else medians.get(target.against, {})
-            base = of.get(DRAIN_1 if target.against == DRAIN_1 else target.measure)
+            base = of.get(DRAIN_1 if target.against == DRAIN_1 else target.measure) if target.against else 1.0
             if target.measure in ours and base:
                 found.append(Verdict(target, store, wanted, ours[target.measure] / base))
     return found
