@@ -171,4 +171,4 @@ def _text(raw: bytes) -> str:
 
 
 def _bytes(text: str) -> bytes:
-    return base64.b64decode(text.encode("ascii"), validate=True)
+    return base64.b64decode(text, validate=True)
