@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from middleware.failures import class_of
+from middleware.failures import clean_name
 from middleware.holding import Holding
 from store import payloads
 from store.events import Failure, Finish, Kind
 from store.outcome import UNSET, Again, Done, Fail, Park, Retry
 
+if TYPE_CHECKING:
+    from middleware.runtime import Runtime
 
-def finish_of(holding: Holding, outcome: object, limit: int) -> Finish:
-    """The finish for ``outcome``; JSON in it may have ``limit`` bytes. Raises PayloadInvalid."""
+
+def finish_of(holding: Holding, outcome: object, runtime: Runtime) -> Finish:
+    """The finish for ``outcome``. Raises PayloadInvalid, SecretFound."""
     if outcome is None:
         return plain_finish(holding, Kind.DONE)
     if isinstance(outcome, Done):
-        result = None if outcome.result is None else payloads.encode(outcome.result, what="result", limit=limit)
+        result = None if outcome.result is None else _kept(holding, "result", outcome.result, runtime)
         return plain_finish(holding, Kind.DONE, result=result)
     if isinstance(outcome, Fail):
         return plain_finish(holding, Kind.FAIL, failure=Failure("Fail", outcome.code), asked=True)
@@ -26,7 +29,7 @@ def finish_of(holding: Holding, outcome: object, limit: int) -> Finish:
     sets = outcome.checkpoint is not UNSET
     checkpoint = None
     if sets and outcome.checkpoint is not None:
-        checkpoint = payloads.encode(outcome.checkpoint, what="checkpoint", limit=limit)
+        checkpoint = _kept(holding, "checkpoint", outcome.checkpoint, runtime)
     if isinstance(outcome, Park):
         return plain_finish(holding, Kind.PARK, sets_checkpoint=sets, checkpoint=checkpoint)
     if isinstance(outcome, Retry):
@@ -39,9 +42,14 @@ def finish_of(holding: Holding, outcome: object, limit: int) -> Finish:
     )
 
 
+def _kept(holding: Holding, field: str, value: object, runtime: Runtime) -> str:
+    text = payloads.encode(value, what=field, limit=runtime.settings.max_json_bytes)
+    return runtime.boundary.keep(holding.job, field, text)
+
+
 def class_of_value(value: object) -> str:
     """The class of a value that a handler should not have returned."""
-    return class_of(value) if isinstance(value, BaseException) else type(value).__name__[:128]
+    return clean_name(type(value).__name__)
 
 
 def plain_finish(holding: Holding, kind: Kind, **fields: Any) -> Finish:

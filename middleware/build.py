@@ -23,6 +23,7 @@ from middleware.runtime import Runtime
 from middleware.settings import WorkerSettings
 from middleware.singleton import Singleton
 from middleware.worker import WorkerLife
+from store.boundary import SECTIONS
 from store.errors import UsageError
 from store.limit_settings import LimitSettings
 from store.settings import StoreSettings, load_all
@@ -47,7 +48,7 @@ def broker() -> Broker:
             f"Dramatiq's broker is already a {type(chosen).__name__}: jobs want ours, which carries ordinary actors as "
             "well, so leave out your set_broker() or import dramaturg first"
         )
-    settings, worker, _ = load_all(StoreSettings, WorkerSettings, LimitSettings)
+    settings, worker, *_ = load_all(StoreSettings, WorkerSettings, LimitSettings, *SECTIONS)
     assert isinstance(settings, StoreSettings)
     assert isinstance(worker, WorkerSettings)
     made = build_broker(settings, worker)

@@ -37,7 +37,12 @@ def describe(error: BaseException) -> Failure:
 
 def class_of(error: BaseException) -> str:
     """The class' name, cut and cleaned: classes can be made at run time with any name."""
-    return re.sub(r"[^A-Za-z0-9_.]", "_", type(error).__name__)[:128]
+    return clean_name(type(error).__name__)
+
+
+def clean_name(name: str) -> str:
+    """A class' name as it may be written down."""
+    return re.sub(r"[^A-Za-z0-9_.]", "_", name[:128])
 
 
 def code_of(error: BaseException) -> str:

@@ -140,7 +140,7 @@ def _attempt(holding: Holding, payload_type: type[BaseModel], handler: Handler, 
     job = holding.job
     try:
         try:
-            payload = payload_type.model_validate_json(job.payload)
+            payload = payload_type.model_validate_json(runtime.boundary.read(job, "payload") or "")
         except (ValidationError, ValueError):
             # A newer schema than this worker's, or a row that somebody wrote by hand: it waits, it is not lost.
             return plain_finish(holding, Kind.RETRY, failure=Failure("PayloadInvalid", "payload_invalid"))
@@ -149,7 +149,7 @@ def _attempt(holding: Holding, payload_type: type[BaseModel], handler: Handler, 
                 outcome = handler(payload, Run(holding, runtime))
         finally:
             holding.leave()
-        return finish_of(holding, outcome, runtime.settings.max_json_bytes)
+        return finish_of(holding, outcome, runtime)
     except BaseException as error:  # noqa: BLE001 - whatever ends a run becomes an event for its row, here alone
         holding.leave()
         # A coroutine that takes long to end turns the interrupt into an error of the event loop's.

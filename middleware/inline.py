@@ -38,6 +38,7 @@ from middleware.rows_only import RowsOnly
 from middleware.run import Run
 from middleware.settings import WorkerSettings
 from store import clock, payloads
+from store.boundary import guarded, load_boundary
 from store.clock import PARKED
 from store.contract import ANY_VERSION, Document, Store, Woken
 from store.errors import NotFound, Refused, StoreUnavailable, UsageError
@@ -122,7 +123,7 @@ class InlineJobs:
             real.migrate(() if broker is None else broker.runtime.subjects)
             _claim_database(real)
             self._clock = FrozenClock(self._start)
-            self.store = frozen(real, self._clock)
+            self.store = frozen(guarded(real, load_boundary()), self._clock)
             self._runtime = _runtime(folder, url, self.store, broker)
             opened.callback(self._runtime.completion.close, FLUSH_SECONDS)
             self.jobs = Jobs.over(self._runtime)
@@ -209,7 +210,7 @@ class InlineJobs:
         run_one(holding, self._watched(one), self._runtime)
         if not self._runtime.completion.flush(FLUSH_SECONDS):
             raise StoreUnavailable("the store does not write what the run left")
-        return Ran(row.id, row.job_type, *self._seen, self.store.read([row.id])[0])
+        return Ran(row.id, row.job_type, *self._seen, self._read(row.id))
 
     def _watched(self, one: Handled) -> JobHandler:
         def watch(payload: Any, run: Run) -> Any:
@@ -251,15 +252,20 @@ class InlineJobs:
         is none. A row that its type keeps no longer is not there any more."""
         job_type = job if isinstance(job, str) else job.actor_name
         wanted = to_jsonable_python(fields)
-        rows = self.store.find(Filter(job_type=job_type), order="created", limit=10_000)
+        found = self.store.find(Filter(job_type=job_type), order="created", limit=10_000)
+        rows = [self._runtime.boundary.opened(row) for row in found]
         return [row for row in rows if wanted.items() <= payloads.decode(row.payload).items()] if wanted else rows
 
     def job(self, id_: str) -> Job:
-        """The row of an id. Raises NotFound."""
-        row = self.store.read([id_])[0]
+        """The row of an id, its columns open where they are encrypted. Raises NotFound, PayloadSealed."""
+        row = self._read(id_)
         if row is None:
             raise NotFound("there is no such job: its type may keep no finished rows")
         return row
+
+    def _read(self, id_: str) -> Job | None:
+        row = self.store.read([id_])[0]
+        return None if row is None else self._runtime.boundary.opened(row)
 
     def history(self, id_: str) -> list[Recorded]:
         """What a job's history says, newest first."""

@@ -7,7 +7,7 @@ import re
 import string
 from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
-from typing import Any, Generic, ParamSpec, TypedDict, TypeVar, cast
+from typing import Any, Generic, ParamSpec, TypedDict, TypeVar, cast, get_args
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import dramatiq
@@ -46,6 +46,10 @@ class Tick(Payload):
 
 #: What Dramatiq takes as a queue's name; a job in any other queue would never be served.
 _QUEUE = re.compile(r"[a-zA-Z_][a-zA-Z0-9._-]*")
+
+
+#: Faults of a payload that one error names.
+FAULTS_MOST = 10
 
 
 class JobOptions(TypedDict, total=False):
@@ -199,7 +203,7 @@ def validated(payload_type: type[T], values: dict[str, Any], job_type: str) -> T
     try:
         return payload_type.model_validate(values)
     except ValidationError as error:
-        raise PayloadInvalid(f"the payload of {job_type} does not fit: {faults(error)}") from None
+        raise PayloadInvalid(f"the payload of {job_type} does not fit: {faults(error, payload_type)}") from None
     except RecursionError:
         raise PayloadInvalid(f"the payload of {job_type} is nested too deeply") from None
 
@@ -215,10 +219,30 @@ def dumped(payload: BaseModel, job_type: str) -> Any:
         ) from None
 
 
-def faults(error: ValidationError) -> str:
-    """Fields and kinds of fault, no values."""
+def faults(error: ValidationError, payload_type: type[BaseModel]) -> str:
+    """Fields and kinds of fault: no values, and no names but those that the schema declares."""
     found = error.errors(include_url=False, include_context=False, include_input=False)
-    return "; ".join(f"{'.'.join(str(part) for part in fault['loc']) or 'payload'}: {fault['type']}" for fault in found)
+    known = _declared(payload_type, set())
+
+    def path(parts: tuple[int | str, ...]) -> str:
+        return ".".join(str(part) if isinstance(part, int) or part in known else "*" for part in parts) or "payload"
+
+    told = "; ".join(f"{path(fault['loc'])}: {fault['type']}" for fault in found[:FAULTS_MOST])
+    more = f" and {len(found) - FAULTS_MOST} more" if len(found) > FAULTS_MOST else ""
+    strange = any(fault["type"] == "extra_forbidden" for fault in found)
+    return f"{told}{more}" + (f" (its fields are {', '.join(payload_type.model_fields) or 'none'})" if strange else "")
+
+
+def _declared(kind: Any, seen: set[Any]) -> set[str]:
+    """Names of fields in ``kind`` and whatever models stand in it."""
+    names: set[str] = set()
+    if isinstance(kind, type) and issubclass(kind, BaseModel) and kind not in seen:
+        seen.add(kind)
+        for name, field in kind.model_fields.items():
+            names |= {name, *([field.alias] if field.alias else [])} | _declared(field.annotation, seen)
+    for part in get_args(kind):
+        names |= _declared(part, seen)
+    return names
 
 
 def render_key(template: str | None, payload: Payload) -> str | None:

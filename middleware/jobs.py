@@ -10,7 +10,7 @@ import random
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final, NamedTuple
 
@@ -23,6 +23,7 @@ from middleware.loop import Loop
 from middleware.lost import LostLeases, take_back
 from middleware.rows_only import RowsOnly, rows_only
 from middleware.run import check_progress
+from store.boundary import Boundary
 from store.contract import Renewal, Renewed
 from store.errors import StoreUnavailable, UsageError
 from store.events import Event, Failure, Kind, Release
@@ -48,6 +49,7 @@ class Lease:
     """One claimed job, as it was when it was acquired. ``job`` has every column of the row."""
 
     job: Job
+    boundary: Boundary = field(default_factory=Boundary, repr=False, compare=False)
 
     @property
     def id(self) -> str:
@@ -81,13 +83,13 @@ class Lease:
 
     @property
     def payload(self) -> Any:
-        """The payload as plain JSON values."""
-        return decode(self.job.payload)
+        """The payload as plain JSON values. Raises PayloadSealed: say ``fail`` with it."""
+        return decode(self.boundary.read(self.job, "payload"))
 
     @property
     def checkpoint(self) -> Any:
-        """What the last run that set one left behind."""
-        return decode(self.job.checkpoint)
+        """What the last run that set one left behind. Raises PayloadSealed."""
+        return decode(self.boundary.read(self.job, "checkpoint"))
 
 
 class Ended(NamedTuple):
@@ -155,7 +157,7 @@ class Jobs:
         where, length = where_of(types, queues, domain), self._seconds(seconds)
         if lease_id is None:
             taken = self._acquirer.take([new_lease_id()], where, length)
-            return Lease(taken[0]) if taken else None
+            return self._lease(taken[0]) if taken else None
         lease_id = check_id(lease_id)
         if held := self._held_under(lease_id):
             return held[0]
@@ -175,6 +177,7 @@ class Jobs:
             raise UsageError("a message of progress wants its percent")
         if percent is not None:
             check_progress(percent, message)
+            message = self._runtime.boundary.message(message)
         progress = None if percent is None else (percent, message)
         renewal = Renewal(lease.id, lease.lease_id, lease.attempt, self._seconds(seconds), progress)
         return self._runtime.store.renew([renewal])[0]
@@ -183,7 +186,7 @@ class Jobs:
         """End a run with what a handler would have answered. Raises PayloadInvalid, and the job stays yours, for a
         result or checkpoint that is not allowed."""
         holding = self._holding(lease)
-        return self._end(lease, finish_of(holding, outcome, self._runtime.settings.max_json_bytes))
+        return self._end(lease, finish_of(holding, outcome, self._runtime))
 
     def complete(self, lease: Lease, result: Any = None) -> Ended:
         """``finish`` with ``Done(result)``."""
@@ -243,7 +246,10 @@ class Jobs:
 
     def _held_under(self, lease_id: str) -> list[Lease]:
         rows = self._runtime.store.find(Filter(states=(State.PROCESSING,), lease_id=lease_id), limit=10)
-        return [Lease(row) for row in sorted(rows, key=lambda row: (row.started_at or row.updated_at, row.id))]
+        return [self._lease(row) for row in sorted(rows, key=lambda row: (row.started_at or row.updated_at, row.id))]
+
+    def _lease(self, job: Job) -> Lease:
+        return Lease(job, self._runtime.boundary)
 
     def _ready(self) -> None:
         if not self._checked:

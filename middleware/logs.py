@@ -1,16 +1,17 @@
 """The only place that words log lines of jobs, and that keeps foreign texts out of the log of a worker process.
 
-Lines hold ids, types, codes and figures; never an error's text, a payload or a secret. What Dramatiq and other
-libraries log goes through the same formatter, which replaces exceptions and messages among a record's arguments by
-their class and id, and a traceback by class, code and place.
+Lines hold ids, types, codes and figures; never an error's text, a payload or a secret. What anybody else logs
+(Dramatiq, other libraries, handlers) goes through the same formatter, which replaces exceptions and messages among a
+record's arguments by their class and id, and a traceback by class, code and place.
 """
 
 from __future__ import annotations
 
 import logging
 import sys
+import threading
 from collections.abc import MutableMapping
-from threading import Lock
+from types import TracebackType
 from typing import Any
 
 import structlog
@@ -25,9 +26,6 @@ log: structlog.typing.FilteringBoundLogger = structlog.get_logger("dramaturg")
 
 #: The same for lines that every run writes: bound once by ``configure``, where ``log`` binds anew at each call.
 _runs = log
-
-#: Loggers of libraries whose texts are not ours: their exceptions are reduced to class, code and place.
-LIBRARIES = ("dramatiq", "periodiq", "psycopg", "redis", "asyncio", "concurrent", "pendulum", "pygit2")
 
 #: Seconds between two lines about the same trouble.
 QUIET = 60.0
@@ -112,7 +110,7 @@ class Throttle:
 
     def __init__(self, quiet: float = QUIET) -> None:
         self._quiet = quiet
-        self._lock = Lock()
+        self._lock = threading.Lock()
         self._seen: dict[str, tuple[float, int]] = {}
 
     def due(self, name: str) -> int:
@@ -152,7 +150,7 @@ def configure(level: str, style: str) -> None:
     )
     formatter = structlog.stdlib.ProcessorFormatter(
         foreign_pre_chain=shared,
-        processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, _printable, last],
+        processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, _safe, last],
     )
     root = logging.getLogger()
     if not root.handlers:
@@ -165,32 +163,69 @@ def configure(level: str, style: str) -> None:
 
 
 class _Reduce(logging.Filter):
-    """Takes foreign texts out of library records before any formatter sees them."""
+    """Takes the texts of errors, and the bodies of messages, out of a record before any formatter sees them."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        if record.name.split(".", 1)[0] in LIBRARIES:
-            if isinstance(record.args, tuple):
-                record.args = tuple(_reduced(value) for value in record.args)
-            if record.exc_info and record.exc_info[1] is not None:
-                failure = describe(record.exc_info[1])
-                note = f" [{failure.kind} {failure.code} at {failure.place}]"
-                record.msg = f"{record.msg}{note.replace('%', '%%') if record.args else note}"
-            record.exc_info = record.exc_text = None
+        if isinstance(record.args, tuple):
+            record.args = tuple(_reduced(value) for value in record.args)
+        elif isinstance(record.args, dict):
+            record.args = _reduced(record.args)
+        if isinstance(record.msg, BaseException):
+            record.msg, record.args = _reduced(record.msg), ()
+        if record.exc_info and record.exc_info[1] is not None and not isinstance(record.msg, dict):
+            failure = describe(record.exc_info[1])
+            note = f" [{failure.kind} {failure.code} at {failure.place}]"
+            record.msg = f"{record.msg}{note.replace('%', '%%') if record.args else note}"
+        record.exc_info = record.exc_text = None
         return True
 
 
-def _reduced(value: Any) -> Any:
+def _reduced(value: Any, depth: int = 3) -> Any:
     if isinstance(value, (Message, MessageProxy)):
         return f"{value.actor_name}[{value.message_id}]"
     if isinstance(value, BaseException):
         failure = describe(value)
         return failure.message or f"{failure.kind} {failure.code}"
+    if depth and type(value) in (list, tuple):
+        return type(value)(_reduced(one, depth - 1) for one in value)
+    if depth and type(value) is dict:
+        return {_reduced(name, depth - 1): _reduced(one, depth - 1) for name, one in value.items()}
     return value
 
 
-def _printable(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """Control characters in a value must not forge lines or drive a terminal."""
+def _safe(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """Errors without their texts; and control characters in a value must not forge lines or drive a terminal."""
+    raised = event.pop("exc_info", None)
+    if raised is True:
+        raised = sys.exc_info()
+    if error := raised[1] if isinstance(raised, tuple) and len(raised) == 3 else raised:
+        failure = describe(error) if isinstance(error, BaseException) else Failure("", "unknown")
+        event.update(error=failure.kind, code=failure.code, place=failure.place)
     for name, value in event.items():
+        value = event[name] = _reduced(value)
         if isinstance(value, str) and not value.isprintable():
             event[name] = "".join(char if char.isprintable() else "�" for char in value)
     return event
+
+
+def take_last_words() -> None:
+    """What a thread or the process dies of, and what a finalizer raises, becomes a log line, where Python would print
+    its text. For a process that is ours alone."""
+
+    def thread_died(args: threading.ExceptHookArgs) -> None:
+        if args.exc_value is not None and not isinstance(args.exc_value, SystemExit):
+            _last_word("thread_died", args.exc_value)
+
+    def process_died(_: type[BaseException], error: BaseException, __: TracebackType | None) -> None:
+        _last_word("process_died", error)
+
+    def unraisable(args: sys.UnraisableHookArgs) -> None:
+        if args.exc_value is not None:
+            _last_word("error_ignored", args.exc_value)
+
+    threading.excepthook, sys.excepthook, sys.unraisablehook = thread_died, process_died, unraisable
+
+
+def _last_word(event: str, error: BaseException) -> None:
+    failure = describe(error)
+    log.error(event, error=failure.kind, code=failure.code, message=failure.message, place=failure.place)

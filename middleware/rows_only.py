@@ -10,6 +10,7 @@ from pydantic import SecretStr
 from middleware.ringing import Hint
 from middleware.runtime import Runtime
 from middleware.settings import WorkerSettings
+from store.boundary import SECTIONS
 from store.contract import Store
 from store.errors import UsageError
 from store.identity import check_name
@@ -54,7 +55,7 @@ class RowsOnly(Runtime):
 
 def rows_only(url: str | None = None, *, name: str | None = None) -> RowsOnly:
     """From the environment; ``url`` takes the place of JOBS_DB_URL. Raises SettingsInvalid."""
-    settings, worker = load_all(StoreSettings, WorkerSettings)
+    settings, worker, *_ = load_all(StoreSettings, WorkerSettings, *SECTIONS)
     assert isinstance(settings, StoreSettings)
     assert isinstance(worker, WorkerSettings)
     if url is not None:

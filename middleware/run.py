@@ -96,8 +96,8 @@ class Run:
 
     @cached_property
     def checkpoint(self) -> Any:
-        """What the last run that set one left behind; None at the start of a pass."""
-        return decode(self._holding.job.checkpoint)
+        """What the last run that set one left behind; None at the start of a pass. Raises PayloadSealed."""
+        return decode(self._runtime.boundary.read(self._holding.job, "checkpoint"))
 
     @property
     def woken(self) -> bool:
@@ -126,6 +126,7 @@ class Run:
     def progress(self, percent: int, message: str | None = None) -> None:
         """Report 0..100 and a short message, as often as you like: it is written about once a second. Checks, too."""
         check_progress(percent, message)
+        message = self._runtime.boundary.message(message)
         self.check()
         if percent >= self._holding.progress_seen:
             self._holding.progress_seen = percent
@@ -189,7 +190,7 @@ class Run:
         if self._holding.settled is not None:
             raise UsageError("a run has one transaction, and this one has had it")
         self.check()
-        finish = finish_of(self._holding, outcome, self._runtime.settings.max_json_bytes)
+        finish = finish_of(self._holding, outcome, self._runtime)
         with self._runtime.store.transaction() as tx:
             yield tx
             settled = settle_in(tx, Item(self.id, finish, self._holding.policy))

@@ -16,6 +16,7 @@ from middleware.ringing import LAST_SECONDS, Hint, Ringing
 from middleware.settings import WorkerSettings
 from middleware.slots import Slots
 from store import clock
+from store.boundary import Boundary, guarded, load_boundary
 from store.contract import ANY_VERSION, Document, Store
 from store.engines.valkey import SharedValkey, shared_valkey
 from store.errors import EngineFailed, Refused, StoreUnavailable, ValkeyUnavailable
@@ -56,9 +57,14 @@ class Runtime:
         self._lock = threading.Lock()
 
     @cached_property
+    def boundary(self) -> Boundary:
+        """What goes into rows and comes out of them. Raises SettingsInvalid."""
+        return load_boundary()
+
+    @cached_property
     def store(self) -> Store:
         """The truth."""
-        return open_store(self.settings.store_url)
+        return guarded(open_store(self.settings.store_url), self.boundary)
 
     @cached_property
     def name(self) -> str:

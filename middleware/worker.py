@@ -41,6 +41,7 @@ class WorkerLife(Middleware):
     def after_process_boot(self, broker: Broker) -> None:  # type: ignore[override]
         """Dramatiq has just set its logging up: ours takes over its handlers."""
         logs.configure(broker.runtime.worker.log_level, broker.runtime.worker.log_format)
+        logs.take_last_words()
 
     def before_worker_boot(self, broker: Broker, worker: dramatiq.Worker) -> None:  # type: ignore[override]
         """Refuse a schema that we can't work with; a store that is away is waited for."""

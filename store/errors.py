@@ -3,11 +3,13 @@
     DramaturgError                something that we worded; its text is safe to show and to store
     ├── UsageError                the caller asked for something that can't be: nothing was changed
     │   ├── PayloadInvalid        a payload, result or checkpoint that is not allowed
+    │   │   └── SecretFound       it holds what looks like a secret
     │   ├── UnknownType           a job type that nobody published
     │   ├── NotAllowed            a queue or job type that is on no allow-list
     │   └── SettingsInvalid       the environment, all that is wrong with it at once
     ├── Refused                   the state of things says no: nothing was changed
     │   ├── NotFound              there is no such row
+    │   ├── PayloadSealed         it is encrypted, and this process can't open it
     │   ├── QuotaExceeded         a domain's or an owner's quota is reached
     │   ├── CursorTooOld          events behind this cursor were pruned
     │   └── SchemaTooNew          this program is older than the database that it was pointed at
@@ -41,6 +43,12 @@ class PayloadInvalid(UsageError):
     code = "payload_invalid"
 
 
+class SecretFound(PayloadInvalid):
+    """It holds what looks like a secret; the text names the path, never the value."""
+
+    code = "secret_found"
+
+
 class UnknownType(UsageError):
     """Nobody published this job type: start a worker that knows it, or run ``dramaturg migrate`` beside it."""
 
@@ -69,6 +77,12 @@ class NotFound(Refused):
     """There is no such row."""
 
     code = "not_found"
+
+
+class PayloadSealed(Refused):
+    """A payload, checkpoint or result is encrypted with a key that this process lacks, or was tampered with."""
+
+    code = "payload_sealed"
 
 
 class QuotaExceeded(Refused):

@@ -16,7 +16,7 @@ from store.contract import ANY_VERSION, Document, Store
 from store.errors import UsageError
 from store.identity import MAINTENANCE, check_name
 from store.limits import ALLOW, FIGURES, MOST, QUOTA, Quota, list_key, scope_key, set_quota
-from store.settings import Section, suffixed
+from store.settings import Section, spelled, suffixed
 
 _NUMBER: Final = re.compile(r"[0-9]{1,10}")
 _USER: Final = "USER_"
@@ -105,11 +105,7 @@ def _scope(suffix: str, user: bool) -> tuple[str | None, str | None]:
         domain, owner = "", suffix.removeprefix(_USER)
     elif user and f"_{_USER}" in suffix:
         domain, _, owner = suffix.partition(f"_{_USER}")
-    return _spelled(domain), _spelled(owner)
-
-
-def _spelled(name: str) -> str | None:
-    return (name.lower() if name.isupper() else name) or None
+    return spelled(domain), spelled(owner)
 
 
 def _names(value: str) -> list[str]:

@@ -31,6 +31,11 @@ def suffixed(name: str) -> dict[str, str]:
     return found | ({"": os.environ[name]} if name in os.environ else {})
 
 
+def spelled(suffix: str) -> str | None:
+    """The name that a suffix stands for: all capitals stand for small letters, as variables are spelled."""
+    return (suffix.lower() if suffix.isupper() else suffix) or None
+
+
 class StoreSettings(Section):
     """Where the truth is and what carries work."""
 

@@ -11,11 +11,13 @@ from ops.cli import output
 from ops.cli.options import chosen, filter_options, json_option
 from ops.cli.session import opened
 from store import limits
+from store.boundary import load_boundary
 from store.counting import counts
 from store.errors import NotFound
 from store.filters import Order, Tally
 from store.identity import check_id
 from store.job import HISTORY_KEPT, TIME_COLUMNS, Job, Recorded
+from store.sealing import FIELDS, is_sealed, key_id
 from store.timeline import failures
 
 #: Jobs that one ``list`` shows at most.
@@ -26,14 +28,17 @@ _COUNTS = ("ready", "scheduled", "parked", "processing", "completed", "failed", 
 
 @click.command()
 @click.argument("id_", metavar="ID")
+@click.option("--reveal", is_flag=True, help="Open what is encrypted, with the keys of this process.")
 @json_option
-def show(id_: str, as_json: bool) -> None:
+def show(id_: str, reveal: bool, as_json: bool) -> None:
     """Show one job: its row and its newest history."""
     wanted = check_id(id_)
     with opened() as store:
         job = store.read([wanted])[0]
         if job is None:
             raise NotFound(f"there is no job {wanted}: see `dramaturg list`")
+        if reveal:
+            job = load_boundary().opened(job)
         history = store.history(wanted, limit=HISTORY_KEPT)
         failed = failures(store, wanted)
         now = store.ping()
@@ -146,6 +151,8 @@ def _facts(job: Job, now: datetime) -> dict[str, Any]:
             continue
         elif name in TIME_COLUMNS:
             shown[name] = output.cell(f"{output.moment(value)}   {output.relative(value, now)}")
+        elif name in FIELDS and is_sealed(value):
+            shown[name] = output.cell(f"encrypted with key {key_id(value) or 'that is none of ours'}: see --reveal")
         else:
             shown[name] = output.cell(value)
     return shown

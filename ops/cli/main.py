@@ -38,6 +38,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "sla": ("ops.cli.sla", "sla", "Limits on how long jobs wait and run: set, list, remove, breaches."),
     "attach": ("ops.cli.attachments", "attach", "Put a file or a log line on a job."),
     "attachments": ("ops.cli.attachments", "attachments", "Files and log lines of a job."),
+    "crypto": ("ops.cli.crypto", "crypto", "What is encrypted at rest: rotate the key."),
     "proposals": ("ops.cli.proposals", "proposals", "Proposals of git repositories: open, list, merge, close, reopen."),
     "health": ("ops.cli.health", "health", "Whether the workers, the database and Valkey do their work."),
 }

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from middleware.settings import WorkerSettings
+from store.boundary import SECTIONS, guarded, load_boundary
 from store.contract import Store
 from store.engines.sockets import Answer, ping, socket_path
 from store.limit_settings import LimitSettings
@@ -27,7 +28,7 @@ def settings() -> StoreSettings:
 def settings_of_all() -> tuple[StoreSettings, WorkerSettings]:
     """The store's and a worker's settings, for commands that load the job types. Raises SettingsInvalid with all that
     is wrong in either."""
-    store, worker, _ = load_all(StoreSettings, WorkerSettings, LimitSettings)
+    store, worker, *_ = load_all(StoreSettings, WorkerSettings, LimitSettings, *SECTIONS)
     assert isinstance(store, StoreSettings)
     assert isinstance(worker, WorkerSettings)
     return store, worker
@@ -37,7 +38,7 @@ def settings_of_all() -> tuple[StoreSettings, WorkerSettings]:
 def opened(chosen: StoreSettings | None = None) -> Iterator[Store]:
     """The store, migrated; closed at the end. Raises SettingsInvalid, StoreUnavailable, SchemaTooNew, and Refused where
     migrations are missing."""
-    store = open_store((chosen or settings()).store_url)
+    store = guarded(open_store((chosen or settings()).store_url), load_boundary())
     try:
         store.check_schema()
         yield store
