@@ -31,6 +31,7 @@ _refuse_shadows()
 
 from middleware.broker import Broker  # noqa: E402 - no room may be imported before it is known to be ours
 from middleware.build import broker as _bare_broker  # noqa: E402
+from middleware.credentials import Credential  # noqa: E402
 from middleware.interrupts import Cancelled, LeaseLost, Stopped, TimeLimitExceeded  # noqa: E402
 from middleware.job import JobActor, JobOptions, Payload, Tick, declare  # noqa: E402
 from middleware.run import Run  # noqa: E402
@@ -61,6 +62,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Again",
     "Cancelled",
+    "Credential",
     "Done",
     "DramaturgError",
     "Ended",
@@ -155,7 +157,7 @@ def job(job_type: str, *, payload: Any = None, key: str | None = None, **options
     and ``backoff_cap`` (seconds, 5 and 300), ``backoff_jitter`` (0..0.2), ``quarantine_after`` (failures in a row with
     one code), ``keep_finished`` (True), ``time_limit`` (seconds, 3600), ``interrupt`` (False: a cancel or a lost lease
     is seen at the next ``run.check()``), ``periodic`` (``cron("*/5 * * * *")``), ``zone`` (UTC), ``catch_up``
-    (``none``, ``last``, ``all``).
+    (``none``, ``last``, ``all``), ``credentials`` (names of those that ``run.credential`` may open).
 
     The function takes the payload and a Run, may be ``async``, and answers an outcome or None. Raises UsageError.
     """

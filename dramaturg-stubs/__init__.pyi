@@ -3,6 +3,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, ParamSpec, TypeVar, Unpack, overload
 
 from middleware.broker import Broker
+from middleware.credentials import Credential
 from middleware.handlers import JobHandler, handler
 from middleware.inline import InlineJobs, Ran
 from middleware.interrupts import Cancelled, LeaseLost, Stopped, TimeLimitExceeded
@@ -29,6 +30,7 @@ from store.outcome import Again, Done, Fail, Outcome, Park, Retry
 __all__ = [
     "Again",
     "Cancelled",
+    "Credential",
     "Done",
     "DramaturgError",
     "Ended",

@@ -16,12 +16,14 @@ from pydantic import BaseModel, ValidationError
 
 from middleware import lineage, logs
 from middleware.answers import finish_of, plain_finish
+from middleware.credentials import MISSING_DELAY
 from middleware.delivery import JobDelivery
 from middleware.failures import describe
 from middleware.holding import Holding
 from middleware.interrupts import Cancelled, LeaseLost, Stopped, TimeLimitExceeded
 from middleware.run import Run
 from middleware.runtime import Runtime
+from store.errors import CredentialMissing
 from store.events import Event, Failure, Finish, GiveBack, Kind, Release
 
 #: A handler, made synchronous.
@@ -138,6 +140,9 @@ def run_held(
 
 def _attempt(holding: Holding, payload_type: type[BaseModel], handler: Handler, runtime: Runtime) -> Event | None:
     job = holding.job
+    if away := [name for name in holding.policy.credentials if not runtime.credentials.present(name)]:
+        logs.credential_missing(job, away[0])
+        return GiveBack(holding.lease_id, job.attempt, MISSING_DELAY, CredentialMissing.code)
     try:
         try:
             payload = payload_type.model_validate_json(runtime.boundary.read(job, "payload") or "")

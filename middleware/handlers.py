@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, Protocol, Unpack
 from dramatiq.asyncio import EventLoopThread, async_to_sync, get_event_loop_thread, set_event_loop_thread
 from pydantic import BaseModel, ConfigDict
 
+from middleware.credentials import check_declared
 from middleware.fence import Handler
 from middleware.job import JobOptions, Payload, check_handler
 from middleware.run import Run
@@ -72,7 +73,8 @@ def handler(
     def decorate(function: Function) -> JobHandler:
         check_handler(job_type, function)
         plain: Any = async_to_sync(function) if inspect.iscoroutinefunction(function) else function
-        return JobHandler(Policy(job_type, **options), payload, plain)
+        told: dict[str, Any] = {**options, "credentials": check_declared(options.get("credentials", ()))}
+        return JobHandler(Policy(job_type, **told), payload, plain)
 
     return decorate
 

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import orjson
 
+from middleware.credentials import ENDING, Standing
 from store import clock
 
 #: Seconds after which a loop that has not signed counts as hung.
@@ -21,13 +23,20 @@ LOOP_LIMIT = 30.0
 #: Seconds after which a file that was not written anew counts as that of a dead or hung process.
 FILE_LIMIT = 15.0
 
+#: Seconds between two looks at the credentials.
+CREDENTIALS_EVERY = 60.0
+
 _FOLDER = "health"
 
 
 class Health:
     """What the loops of this process last did. Safe to share between threads."""
 
-    def __init__(self, home: Path, name: str) -> None:
+    def __init__(self, home: Path, name: str, credentials: Callable[[], Mapping[str, Standing]] = dict) -> None:
+        """``credentials``: how those of this process stand; asked once a minute."""
+        self._credentials = credentials
+        self._standings: dict[str, dict[str, Any]] = {}
+        self._asked = float("-inf")
         self._path = home / _FOLDER / f"{os.getpid()}.json"
         self._name = name
         self._lock = threading.Lock()
@@ -54,10 +63,21 @@ class Health:
         with self._lock:
             moment = clock.elapsed()
             ages = {loop: round(moment - signed, 3) for loop, signed in self._signed.items()}
+        if moment - self._asked > CREDENTIALS_EVERY:
+            self._asked = moment
+            self._standings = {name: standing._asdict() for name, standing in self._credentials().items()}
         self._path.parent.mkdir(parents=True, exist_ok=True)
         fresh = self._path.with_suffix(".new")
         fresh.write_bytes(
-            orjson.dumps({"worker": self._name, "pid": os.getpid(), "at": clock.wall().timestamp(), "loops": ages})
+            orjson.dumps(
+                {
+                    "worker": self._name,
+                    "pid": os.getpid(),
+                    "at": clock.wall().timestamp(),
+                    "loops": ages,
+                    "credentials": self._standings,
+                }
+            )
         )
         fresh.replace(self._path)
 
@@ -67,21 +87,23 @@ class Health:
 
 
 class Verdict(NamedTuple):
-    """Whether the workers of a home directory do their work, and why not."""
+    """Whether the workers of a home directory do their work, and why not; ``notes`` tell what soon won't do."""
 
     healthy: bool
     reasons: list[str]
     workers: list[dict[str, Any]]
+    notes: list[str]
 
 
 def judge(home: Path) -> Verdict:
     """Read the signs of life under ``home``: healthy if at least one worker lives and no loop of any is late."""
-    workers, reasons = [], []
+    workers, reasons, notes = [], [], []
     folder = home / _FOLDER
     for path in sorted(folder.glob("*.json")) if folder.is_dir() else []:
         try:
             seen = orjson.loads(path.read_bytes())
             worker, pid, loops = str(seen["worker"]), int(seen["pid"]), dict(seen["loops"])
+            standings = {str(name): Standing(**one) for name, one in dict(seen.get("credentials", {})).items()}
             age = clock.wall().timestamp() - float(seen["at"])
         except (OSError, ValueError, KeyError, TypeError):
             continue  # it went away, or was cut off: the next look tells
@@ -97,10 +119,16 @@ def judge(home: Path) -> Verdict:
             reasons.append(f"worker {worker} has not reached Valkey yet")
         elif "store" not in loops:
             reasons.append(f"worker {worker} has not reached the store yet")
-        workers.append({"worker": worker, "pid": pid, "age": round(age, 1), "loops": loops})
+        for name, standing in sorted(standings.items()):
+            if standing.code is not None:
+                reasons.append(f"worker {worker}: credential {name} can't be used ({standing.code}): see its log")
+            elif standing.days is not None and standing.days < ENDING.days:
+                notes.append(f"worker {worker}: credential {name} ends in {standing.days} days: replace its file")
+        told = {name: standing._asdict() for name, standing in standings.items()}
+        workers.append({"worker": worker, "pid": pid, "age": round(age, 1), "loops": loops, "credentials": told})
     if not workers:
         reasons.append("no worker is running: start one with `dramatiq actors -p 1` or `dramaturg up`")
-    return Verdict(not reasons, reasons, workers)
+    return Verdict(not reasons, reasons, workers, notes)
 
 
 def _alive(pid: int) -> bool:

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from dramatiq.middleware.threading import Interrupt, raise_thread_exception
 
+from middleware.credentials import Credential
 from store import clock
 from store.events import Finish
 from store.job import Job
@@ -21,7 +22,7 @@ class Holding:
     """One claimed row, from its claim to its finish. Written by its worker thread and by the heartbeat's."""
 
     __slots__ = (
-        "_interrupted", "_signal", "cancelled", "claimed", "counts", "ended", "job", "lost", "member",
+        "_interrupted", "_signal", "cancelled", "claimed", "counts", "credentials", "ended", "job", "lost", "member",
         "overdue", "policy", "progress", "progress_seen", "renew_at", "settled", "started", "stopped",
         "thread",
     )  # fmt: skip
@@ -40,6 +41,7 @@ class Holding:
         self.progress: tuple[int, str | None] | None = None  # still to be written
         self.progress_seen = -1
         self.counts: dict[str, int] = {}
+        self.credentials: list[Credential] | None = None  # those that the run has opened
         self.settled: tuple[Finish, Settled] | None = None  # the run's own transaction has finished the row
         self._signal: threading.Event | None = None
         self._interrupted = False
@@ -62,9 +64,20 @@ class Holding:
         """The handler is over: no interrupt reaches this thread from here on. May be called again."""
         with self._gate:
             thread, self.thread = self.thread, None
+            for credential in self.credentials or ():
+                credential.close()
             if thread is not None and self._interrupted:
                 # One that was sent and not yet raised would be raised in whatever this thread does next: take it back.
                 ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), None)
+
+    def keep(self, credential: Credential) -> bool:
+        """See that ``credential`` is closed as the run ends; False, and closed at once, where it has."""
+        with self._gate:
+            if self.thread is None:
+                credential.close()
+                return False
+            self.credentials = [*(self.credentials or ()), credential]
+            return True
 
     def interrupt(self, why: type[Interrupt]) -> None:
         """Raise ``why`` in the handler's thread, once."""

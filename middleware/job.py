@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 import string
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from datetime import datetime, timedelta
 from typing import Any, Generic, ParamSpec, TypedDict, TypeVar, cast, get_args
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from middleware import lineage
 from middleware.broker import SCHEDULER_QUEUE, Broker
+from middleware.credentials import check_declared
 from middleware.fence import Handler, JobFailed, run_fenced
 from middleware.lineage import INHERITED
 from middleware.run import Run
@@ -68,6 +69,7 @@ class JobOptions(TypedDict, total=False):
     periodic: CronSpec | str
     zone: str
     catch_up: CatchUp
+    credentials: Iterable[str]
 
 
 _OPTIONS = frozenset(JobOptions.__annotations__)
@@ -295,6 +297,8 @@ def declare(
             field.is_required() for name, field in payload.model_fields.items() if name != "tick"
         ):
             raise UsageError(f"@job({job_type!r}, periodic=...) wants a payload with a field `tick` and defaults: Tick")
+    if "credentials" in options:
+        options["credentials"] = check_declared(options["credentials"])
     policy = Policy(job_type, key=key, **options)
     check_queue(policy.queue)
     _check_plain(policy)

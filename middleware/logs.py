@@ -36,6 +36,11 @@ def job_started(job: Job) -> None:
     _runs.info("job_started", job_id=job.id, job_type=job.job_type, attempt=job.attempt)
 
 
+def credential_missing(job: Job, name: str) -> None:
+    """A job was given back, as the file of a credential that it wants can't be opened."""
+    _runs.warning("credential_missing", job_id=job.id, job_type=job.job_type, credential=name)
+
+
 def job_completed(job: Job, state: str | None, seconds: float) -> None:
     """A run succeeded and its finish is durable; ``state`` is where the row is now (None: it was deleted)."""
     _runs.info(

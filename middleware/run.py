@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from middleware.answers import finish_of
+from middleware.credentials import Credential, granted
 from middleware.holding import Holding
 from middleware.interrupts import Cancelled, LeaseLost, TimeLimitExceeded
 from store import attachments
@@ -98,6 +99,16 @@ class Run:
     def checkpoint(self) -> Any:
         """What the last run that set one left behind; None at the start of a pass. Raises PayloadSealed."""
         return decode(self._runtime.boundary.read(self._holding.job, "checkpoint"))
+
+    def credential(self, name: str, *, write: bool = False) -> Credential:
+        """A credential that the type declares, from its file as it is now; closed as the run ends. ``write``: one that
+        was issued for reading alone won't do. Raises CredentialNotGranted, CredentialMissing, CredentialUnusable, and
+        UsageError once the run is over."""
+        granted(name, self._holding.policy.credentials, self._holding.job.job_type)
+        credential = self._runtime.credentials.open(name, write=write)
+        if not self._holding.keep(credential):
+            raise UsageError("the run is over: a credential is opened while it runs")
+        return credential
 
     @property
     def woken(self) -> bool:

@@ -10,6 +10,7 @@ from functools import cached_property
 
 from middleware import logs
 from middleware.completion import Completion
+from middleware.credentials import Credentials, CredentialSettings, Standing
 from middleware.health import Health
 from middleware.holding import InHand
 from middleware.ringing import LAST_SECONDS, Hint, Ringing
@@ -58,6 +59,11 @@ class Runtime:
         self._lock = threading.Lock()
 
     @cached_property
+    def credentials(self) -> Credentials:
+        """The files that job types declare. Raises SettingsInvalid."""
+        return Credentials(load(CredentialSettings))
+
+    @cached_property
     def boundary(self) -> Boundary:
         """What goes into rows and comes out of them. Raises SettingsInvalid."""
         return load_boundary()
@@ -80,7 +86,10 @@ class Runtime:
     @cached_property
     def health(self) -> Health:
         """Signs of life of this process' loops."""
-        return Health(self.settings.home.absolute(), self.name)
+        return Health(self.settings.home.absolute(), self.name, self._standings)
+
+    def _standings(self) -> dict[str, Standing]:
+        return self.credentials.standings(sorted({name for one in self.policies.values() for name in one.credentials}))
 
     @property
     def leases(self) -> Leases:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
+from types import MappingProxyType
 from typing import Any
 
+from middleware.credentials import LONGEST, Credential, granted
 from middleware.instant import InstantHolding
 from middleware.rows_only import RowsOnly
 from middleware.run import Run
@@ -26,8 +29,15 @@ class _NoStore(RowsOnly):
 class UnitRun(Run):
     """What ``make_run`` answers: a Run, and what the handler said to it. Its sleeps take no time."""
 
-    def __init__(self, holding: InstantHolding) -> None:
+    def __init__(self, holding: InstantHolding, credentials: Mapping[str, Mapping[str, str]]) -> None:
         super().__init__(holding, _NoStore(StoreSettings(), WorkerSettings()))
+        self._credentials = credentials
+
+    def credential(self, name: str, *, write: bool = False) -> Credential:
+        """As in a worker, with the values that ``make_run`` was given. Raises CredentialNotGranted."""
+        values = self._credentials[granted(name, self._credentials, self._holding.job.job_type)]
+        now = clock.wall()
+        return Credential(name, now, now + LONGEST, write, values)
 
     @property
     def reported(self) -> tuple[int, str | None] | None:
@@ -59,8 +69,10 @@ def make_run(
     woken: bool = False,
     due_at: datetime | None = None,
     request_id: str | None = None,
+    credentials: Mapping[str, Mapping[str, str]] = MappingProxyType({}),
 ) -> UnitRun:
-    """A Run as a worker would make it for such a row; ``woken`` wants a checkpoint. Raises UsageError."""
+    """A Run as a worker would make it for such a row; ``woken`` wants a checkpoint. ``credentials``: the values of each
+    that the run may open. Raises UsageError."""
     if woken and checkpoint is None:
         raise UsageError("woken means: since the checkpoint was set, so it wants a checkpoint")
     now = clock.wall()
@@ -76,4 +88,4 @@ def make_run(
     if checkpoint is not None:
         fields["checkpoint"] = payloads.encode(checkpoint, what="checkpoint")
         fields["checkpoint_generation"] = generation - 1 if woken else generation
-    return UnitRun(InstantHolding(Job(**fields), Policy(job_type), lambda seconds: None))
+    return UnitRun(InstantHolding(Job(**fields), Policy(job_type), lambda seconds: None), credentials)

@@ -19,6 +19,7 @@ from middleware.heartbeat import Heartbeat
 from middleware.stopping import FLUSH_SECONDS, see_out
 from store import clock
 from store.errors import Refused, StoreUnavailable
+from store.settings import take_secrets
 
 if TYPE_CHECKING:
     from middleware.broker import Broker
@@ -42,6 +43,18 @@ class WorkerLife(Middleware):
         """Dramatiq has just set its logging up: ours takes over its handlers."""
         logs.configure(broker.runtime.worker.log_level, broker.runtime.worker.log_format)
         logs.take_last_words()
+        runtime = broker.runtime
+        missing = {
+            variable: policy.job_type
+            for policy in runtime.policies.values()
+            for variable in runtime.credentials.missing(policy.credentials)
+        }
+        for variable, job_type in sorted(missing.items()):
+            logs.log.critical("refused_to_start", variable=variable, message=f"{job_type} wants it: name a file")
+        if missing:
+            raise SystemExit(1)
+        _ = runtime.boundary  # the last that reads a secret of the environment
+        take_secrets()
 
     def before_worker_boot(self, broker: Broker, worker: dramatiq.Worker) -> None:  # type: ignore[override]
         """Refuse a schema that we can't work with; a store that is away is waited for."""

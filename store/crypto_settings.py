@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import stat
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ from pydantic_settings import BaseSettings
 from store.errors import UsageError
 from store.identity import check_name
 from store.sealing import Key, Sealing, read_key
-from store.settings import Section, spelled, suffixed
+from store.settings import Section, read_secret, spelled, suffixed
 
 _WORDS = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
 
@@ -36,7 +35,8 @@ class CryptoSettings(Section):
     ) -> Any:  # fmt: skip
         """The environment, and the variables that have a domain's name after them."""
         named = {suffix: value for suffix, value in suffixed("JOBS_ENCRYPT").items() if suffix and value}
-        return init_settings, env_settings, lambda: {"JOBS_ENCRYPT_*": named}
+        plain = super().settings_customise_sources(settings_cls, init_settings, env_settings)
+        return *plain, lambda: {"JOBS_ENCRYPT_*": named}
 
     @field_validator("key", "secondary")
     @classmethod
@@ -97,15 +97,4 @@ def _key(value: SecretStr | None, file: Path | None) -> Key | None:
 
 def _read_file(path: Path) -> bytes:
     """A key's bytes. Raises ValueError for a file that is no key, or that strangers could read or change."""
-    try:
-        with path.open("rb") as file:
-            mode = stat.S_IMODE(path.stat().st_mode)
-            text = file.read(_FILE_MOST + 1)
-    except (OSError, ValueError) as error:
-        raise ValueError(f"names a file that can't be read ({type(error).__name__})") from None
-    if mode & 0o027:
-        raise ValueError(f"names a file of mode {mode:04o}, which others may read or change: chmod 0400 or 0440 it")
-    try:
-        return read_key(text.decode("ascii"))
-    except UnicodeDecodeError:
-        raise ValueError("names a file that holds no base64") from None
+    return read_key(read_secret(path, _FILE_MOST))

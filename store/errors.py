@@ -5,17 +5,20 @@
     │   ├── PayloadInvalid        a payload, result or checkpoint that is not allowed
     │   │   └── SecretFound       it holds what looks like a secret
     │   ├── UnknownType           a job type that nobody published
-    │   ├── NotAllowed            a queue or job type that is on no allow-list
+    │   ├── NotAllowed            a queue, job type or domain that is not allowed here
+    │   ├── CredentialNotGranted  a credential that the job type does not declare
     │   └── SettingsInvalid       the environment, all that is wrong with it at once
     ├── Refused                   the state of things says no: nothing was changed
     │   ├── NotFound              there is no such row
     │   ├── PayloadSealed         it is encrypted, and this process can't open it
+    │   ├── CredentialUnusable    its file is out of order, or it has expired
     │   ├── QuotaExceeded         a domain's or an owner's quota is reached
     │   ├── CursorTooOld          events behind this cursor were pruned
     │   └── SchemaTooNew          this program is older than the database that it was pointed at
     └── Unavailable               a service did not answer; trying again later may help
         ├── StoreUnavailable      the database
         ├── ValkeyUnavailable     Valkey
+        ├── CredentialMissing     a credential's file is not there, or can't be opened
         └── EngineFailed          an embedded engine that did not start, or ended
 
 Only these errors' texts may be written down (rows, logs, history). Of any other error we record its class, a stable
@@ -55,6 +58,12 @@ class UnknownType(UsageError):
     code = "type_unknown"
 
 
+class CredentialNotGranted(UsageError):
+    """The job type does not declare this credential."""
+
+    code = "credential_not_granted"
+
+
 class NotAllowed(UsageError):
     """The queue or the job type is not on the list of those that are allowed."""
 
@@ -77,6 +86,12 @@ class NotFound(Refused):
     """There is no such row."""
 
     code = "not_found"
+
+
+class CredentialUnusable(Refused):
+    """A credential's file is out of order, or what it holds has expired."""
+
+    code = "credential_unusable"
 
 
 class PayloadSealed(Refused):
@@ -119,6 +134,12 @@ class ValkeyUnavailable(Unavailable):
     """Valkey did not answer."""
 
     code = "valkey_unavailable"
+
+
+class CredentialMissing(Unavailable):
+    """A credential's file is not there, or can't be opened: it may be on its way."""
+
+    code = "credential_missing"
 
 
 class EngineFailed(Unavailable):

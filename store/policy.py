@@ -36,6 +36,7 @@ class Policy:
     periodic: str | None = None
     zone: str = "UTC"
     catch_up: CatchUp = "last"
+    credentials: tuple[str, ...] = ()  # names of those that its runs may open
 
     def __post_init__(self) -> None:
         check_name("job type", self.job_type)
@@ -76,10 +77,11 @@ class Policy:
 
     def document(self) -> dict[str, Any]:
         """The policy as plain JSON values."""
-        return asdict(self)
+        return asdict(self) | {"credentials": list(self.credentials)}
 
     @classmethod
     def from_document(cls, body: dict[str, Any]) -> Policy:
         """Read a published policy; fields that a newer program added are passed over."""
         known = {field.name for field in fields(cls)}
-        return cls(**{name: value for name, value in body.items() if name in known})
+        told = {name: value for name, value in body.items() if name in known}
+        return cls(**told | {"credentials": tuple(body.get("credentials", ()))})

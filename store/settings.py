@@ -7,10 +7,12 @@ line for each fault, naming the variable and what it may be, never its value: it
 from __future__ import annotations
 
 import os
+import stat
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar, get_args
 
-from pydantic import Field, SecretStr, ValidationError, field_validator
+from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from store.errors import SettingsInvalid, UsageError
@@ -27,6 +29,59 @@ class Section(BaseSettings):
     # Fields are set by their variable's name alone: by the field's own name ``home`` would read HOME.
     model_config = SettingsConfigDict(env_ignore_empty=True, extra="ignore", frozen=True, hide_input_in_errors=True)
 
+    @classmethod
+    def settings_customise_sources(
+        cls, settings_cls: type[BaseSettings], init_settings: Any, env_settings: Any, *_: Any, **__: Any
+    ) -> Any:  # fmt: skip
+        """The environment, and what was taken out of it."""
+        return init_settings, env_settings, lambda: dict(_TAKEN)
+
+    @classmethod
+    def secrets(cls) -> set[str]:
+        """The variables that hold secrets."""
+        return {
+            str(field.validation_alias)
+            for field in cls.model_fields.values()
+            if SecretStr in (field.annotation, *get_args(field.annotation))
+        }
+
+
+#: Secrets that stood in the environment, for settings that are read later in this process.
+_TAKEN: dict[str, str] = {}
+
+
+def take_secrets() -> None:
+    """Take secrets out of this process' environment, so that no child inherits them. What this process was started with
+    stays readable for its own user and root (/proc): secrets in files do not."""
+    secret = {name for section in _sections(Section) for name in section.secrets()}
+    for name in [name for name in os.environ if name.upper() in secret]:
+        _TAKEN[name.upper()] = os.environ.pop(name)
+
+
+def _sections(section: type[Section]) -> Iterator[type[Section]]:
+    yield section
+    for below in section.__subclasses__():
+        yield from _sections(below)
+
+
+def read_secret(path: Path, most: int) -> str:
+    """The text of a secret's file, at most so many bytes, without the line's end. Raises ValueError, which shows
+    nothing of it, for a file that can't be read, or that strangers could read or change."""
+    try:
+        with path.open("rb") as file:
+            mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
+            raw = file.read(most + 1)
+    except (OSError, ValueError) as error:
+        raise ValueError(f"names a file that can't be read ({type(error).__name__})") from None
+    if mode & 0o027:
+        raise ValueError(f"names a file of mode {mode:04o}, which others may read or change: chmod 0400 or 0440 it")
+    if len(raw) > most:
+        raise ValueError(f"names a file of more than {most} bytes")
+    try:
+        return raw.decode("utf-8").strip()
+    except UnicodeDecodeError:
+        raise ValueError("names a file that holds no text") from None
+
 
 def suffixed(name: str) -> dict[str, str]:
     """The variable ``name`` and those that begin with it and an underscore, by what follows ("" for itself). Empty ones
@@ -40,18 +95,40 @@ def spelled(suffix: str) -> str | None:
     return (suffix.lower() if suffix.isupper() else suffix) or None
 
 
+#: Bytes of a file with a URL at most.
+_URL_MOST = 4096
+
+
 class StoreSettings(Section):
     """Where the truth is and what carries work."""
 
     home: Path = Field(default=Path(".dramaturg"), validation_alias="JOBS_HOME")
     db_url: SecretStr | None = Field(default=None, validation_alias="JOBS_DB_URL")
+    db_url_file: Path | None = Field(default=None, validation_alias="JOBS_DB_URL_FILE")
     valkey_url: SecretStr | None = Field(default=None, validation_alias="JOBS_VALKEY_URL")
+    valkey_url_file: Path | None = Field(default=None, validation_alias="JOBS_VALKEY_URL_FILE")
     domains: str | None = Field(default=None, validation_alias="JOBS_DOMAINS")
     row_security: bool = Field(default=False, validation_alias="JOBS_PG_RLS_ENABLE")
     max_json_bytes: int = Field(default=MAX_BYTES, ge=64, le=16_777_216, validation_alias="JOBS_MAX_JSON_BYTES")
 
     events_outbox: bool | None = Field(default=None, validation_alias="JOBS_EVENTS_OUTBOX")
     events_retention_days: float = Field(default=7.0, ge=0.01, le=3_660, validation_alias="JOBS_EVENTS_RETENTION_DAYS")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_files(cls, values: Any) -> Any:
+        """A URL with a password in it may stand in a file."""
+        values = dict(values)
+        for name in ("JOBS_DB_URL", "JOBS_VALKEY_URL"):
+            if (file := values.get(f"{name}_FILE")) is None:
+                continue
+            if values.get(name) is not None:
+                raise ValueError(f"{name}: is given twice, by {name}_FILE as well: leave one of them out")
+            try:
+                values[name] = read_secret(Path(file), _URL_MOST)
+            except ValueError as error:
+                raise ValueError(f"{name}_FILE: {error}") from None
+        return values
 
     @field_validator("db_url")
     @classmethod

@@ -28,7 +28,7 @@ def health(as_json: bool) -> None:
     reasons = [*(fault for fault in (at_store, at_valkey) if fault), *verdict.reasons]
     if as_json:
         answers = {"store": at_store is None, "valkey": at_valkey is None, "workers": verdict.workers}
-        output.emit({"healthy": not reasons, "reasons": reasons} | answers)
+        output.emit({"healthy": not reasons, "reasons": reasons, "notes": verdict.notes} | answers)
     else:
         console = output.console()
         lines = [("database", at_store), ("Valkey", at_valkey)]
@@ -36,8 +36,8 @@ def health(as_json: bool) -> None:
         for worker in verdict.workers:
             console.print(f"worker {output.printable(worker['worker'])}: signed {worker['age']:.0f} s ago")
         console.print("healthy" if not reasons else "not healthy")
-    for reason in reasons:
-        output.complain(reason)
+    for line in [*reasons, *verdict.notes]:
+        output.complain(line)
     if reasons:
         raise click.exceptions.Exit(1)
 
