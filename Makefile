@@ -36,11 +36,12 @@ check: install ## lint, formatting, types, arrows between rooms
 test: check ## every test
 	$(BIN)/python -m pytest -n 4 --dist worksteal
 
-bench: install ## speed, as ratios in one run
-	$(BIN)/python -m ops.bench
+bench: install ## speed beside plain Dramatiq and peers, as ratios in one run: OPTIONS="--rounds 1 --crowd 0"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --group dev -e '.[bench]'
+	$(BIN)/python -m ops.bench $(OPTIONS)
 
-torture: install ## random schedules: SEEDS=from-to, STORE=sqlite|postgres|surreal
-	$(BIN)/python -m tests.simulation --store $(STORE) --seeds $(or $(SEEDS),0-1000)
+torture: install ## faults on real processes: STORE=..., MINUTES=10, SEED=...; or simulated schedules: SEEDS=from-to
+	$(if $(SEEDS),$(BIN)/python -m tests.simulation --store $(STORE) --seeds $(SEEDS),$(BIN)/python -m ops.torture --store $(STORE) --minutes $(or $(MINUTES),10) $(if $(SEED),--seed $(SEED)))
 
 clean: ## the environment and the data directory
 	rm -rf $(VENV) .dramaturg .pytest_cache .mypy_cache .ruff_cache .hypothesis

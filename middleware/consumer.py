@@ -37,6 +37,14 @@ GIVE_UP_SECONDS = 5.0
 #: Seconds for which a row stays away whose type this worker doesn't know: a rolling deploy.
 UNKNOWN_DELAY = 10.0
 
+#: Tokens of a claim on an idle system, and at most; four times as many each time that all found something.
+ASKING_FIRST = 16
+ASKING_MOST = 500
+
+#: Rows of unknown types that are remembered, and for how many seconds: their offers go back without a claim of the row.
+STRANGE_MOST = 10_000
+STRANGE_SECONDS = 60.0
+
 #: Seconds that a shift's message is held without a sign of life: a killed scheduler is missed for no longer.
 LANE_LEASE = 15.0
 
@@ -61,6 +69,9 @@ class Consumer(dramatiq.Consumer):
         self._tokens: list[str] = []  # of a claim whose answer did not come
         self._rung = False  # the bell was taken and nothing claimed for it yet
         self._buffer: deque[dramatiq.MessageProxy] = deque()
+        self._asking = ASKING_FIRST  # tokens of the next claim
+        self._owed: list[Renewal] = []
+        self._strange: dict[str, tuple[str, float]] = {}  # member -> its type, and until when that is remembered
         self._loop = f"consumer {queue}"
         self._pause = 0.05
 
@@ -68,6 +79,7 @@ class Consumer(dramatiq.Consumer):
         """The next delivery, or None if there was none within the timeout."""
         if self._buffer:
             return self._buffer.popleft()
+        self._renew_owed()
         runtime = self._runtime
         if runtime.stopping.is_set():
             time.sleep(min(0.1, self._timeout))  # Dramatiq asks until its workers have ended
@@ -79,7 +91,7 @@ class Consumer(dramatiq.Consumer):
             return None
         used = 0
         # The reply of a claim may be lost after the claim was done: the same tokens get the same members again.
-        self._tokens = self._tokens[:places] or [new_lease_id() for _ in range(places)]
+        self._tokens = self._tokens[:places] or [new_lease_id() for _ in range(min(places, self._asking))]
         try:
             claims = runtime.leases.claim(
                 self._queue,
@@ -87,6 +99,9 @@ class Consumer(dramatiq.Consumer):
                 full_ms=_ms(self._lease),
                 short_ms=_ms(runtime.worker.short_lease),
             )
+            # Hundreds of tokens for the one job of an idle system cost more than the rest of its way.
+            full = len(claims.taken) == len(self._tokens)
+            self._asking = min(self._asking * 4, ASKING_MOST) if full else ASKING_FIRST
             self._tokens = []
             self._rung = False
             self._buffer.extend(self._deliveries(claims.taken))
@@ -104,6 +119,7 @@ class Consumer(dramatiq.Consumer):
         if self._buffer:
             return self._buffer.popleft()
         if not claims.taken:
+            self._renew_owed()
             self._wait_for_work(claims.next_ms)
         return None
 
@@ -147,9 +163,31 @@ class Consumer(dramatiq.Consumer):
                 jobs.append(claim)
             elif (delivery := self._message(claim)) is not None:
                 found.append(delivery)
+        if jobs and self._strange:
+            jobs = self._known(jobs)
         if jobs:
             found.extend(self._rows(jobs))
         return found
+
+    def _known(self, jobs: list[Claimed]) -> list[Claimed]:
+        """Without those given back a moment ago because nobody here knows their type: each claim of such a row
+        would count an attempt."""
+        moment = clock.elapsed()
+        strange = []
+        for one in jobs:
+            job_type, until = self._strange.get(one.member, ("", 0.0))
+            if moment < until and job_type not in self._broker.actors:
+                strange.append(one)
+        if not strange:
+            return jobs
+        backs = [entries.Release(one.member, one.token, _ms(UNKNOWN_DELAY)) for one in strange]
+        self._settle(lambda: self._runtime.leases.release(self._queue, backs))
+        return [one for one in jobs if one not in strange]
+
+    def _remember(self, holding: Holding) -> None:
+        while len(self._strange) >= STRANGE_MOST:
+            del self._strange[next(iter(self._strange))]
+        self._strange[holding.member] = (holding.job.job_type, clock.elapsed() + STRANGE_SECONDS)
 
     def _message(self, claim: Claimed) -> Delivery | None:
         if not claim.envelope:  # a server that evicts keys has lost it
@@ -198,16 +236,25 @@ class Consumer(dramatiq.Consumer):
         for holding in unknown:
             back = GiveBack(holding.lease_id, holding.job.attempt, UNKNOWN_DELAY, "type_unknown_here")
             runtime.completion.put(holding, back)
+            self._remember(holding)
         try:
             if drops:
                 runtime.leases.ack(self._queue, drops)
             if backs:
                 runtime.leases.release(self._queue, backs)
-            if kept:
-                runtime.leases.renew(self._queue, kept, row_claimed=True)
         except ValkeyUnavailable as error:
             logs.trouble("valkey_error", error)  # the rows are claimed: losing Valkey ends no run
+        self._owed += kept
         return found
+
+    def _renew_owed(self) -> None:
+        """The short leases of rows that were handed over just now become full ones: nobody waits for that."""
+        owed, self._owed = self._owed, []
+        if owed:
+            try:
+                self._runtime.leases.renew(self._queue, owed, row_claimed=True)
+            except ValkeyUnavailable as error:
+                logs.trouble("valkey_error", error)  # the rows are claimed: losing Valkey ends no run
 
     def _claim_rows(self, claims: list[Claim]) -> list[RowClaimed] | None:
         """Claim, and on an error of the database claim again under the same lease ids: the answer may have been lost

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cached_property
-from queue import Empty, SimpleQueue
+from queue import Empty
 from typing import Any
 
 from dramatiq import Message, MessageProxy
@@ -88,7 +89,9 @@ class Lane:
     """
 
     def __init__(self) -> None:
-        self._items: SimpleQueue[Any] = SimpleQueue()
+        # Not queue.SimpleQueue: a thread was seen that waited in its ``get`` long after the timeout.
+        self._items: deque[Any] = deque()
+        self._changed = threading.Condition()
         self._settled = threading.Condition()
         self.unfinished_tasks = 0
 
@@ -96,19 +99,30 @@ class Lane:
         """Add an item."""
         with self._settled:
             self.unfinished_tasks += 1
-        self._items.put(item)
+        self._add(item)
 
     def get(self, timeout: float | None = None) -> Any:
         """The next item; raises queue.Empty after ``timeout`` seconds."""
-        return self._items.get(timeout=timeout)
+        with self._changed:
+            if not self._items and not self._changed.wait_for(lambda: self._items, timeout):
+                raise Empty
+            return self._items.popleft()
 
     def get_nowait(self) -> Any:
         """The next item; raises queue.Empty if there is none."""
-        return self._items.get_nowait()
+        try:
+            return self._items.popleft()
+        except IndexError:
+            raise Empty from None
 
     def empty(self) -> bool:
         """Whether nothing waits."""
-        return self._items.empty()
+        return not self._items
+
+    def _add(self, item: Any) -> None:
+        with self._changed:
+            self._items.append(item)
+            self._changed.notify()
 
     def take_out(self, wanted: Callable[[Any], bool]) -> list[Any]:
         """Items that wait and are ``wanted``, taken out; the others keep their order. Workers may go on meanwhile."""
@@ -116,12 +130,12 @@ class Lane:
         try:
             with suppress(Empty):
                 while True:
-                    back.append(self._items.get_nowait())
+                    back.append(self.get_nowait())
                     if wanted(back[-1]):
                         out.append(back.pop())
         finally:
             for item in back:
-                self._items.put(item)
+                self._add(item)
         return out
 
     def task_done(self) -> None:

@@ -156,9 +156,11 @@ class JobActor(dramatiq.Actor[PS, Woken], Generic[PS, T]):
             name = self.actor_name  # a schedule has one row, whoever wakes it
         if once and name is None:
             raise UsageError(f"`once` wants a key, by which {self.actor_name} can be found again")
-        lane = check_queue(queue or self.policy.queue)
+        lane = check_queue(queue) if queue else self.policy.queue
         return Wake(
-            id=job_id(check_name("domain", domain), lane, self.actor_name, name),
+            id=job_id(
+                domain if domain == DEFAULT_DOMAIN else check_name("domain", domain), lane, self.actor_name, name
+            ),
             domain=domain,
             queue=lane,
             job_type=self.actor_name,

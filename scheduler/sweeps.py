@@ -12,11 +12,12 @@ from middleware.broker import Broker
 from middleware.job import Tick, declare
 from middleware.run import Run
 from scheduler.settings import INTERVALS, SweepSettings
-from store import sweeps
+from store import following, sweeps
+from store.identity import MAINTENANCE
 from store.outcome import Again, Done, Outcome
 from store.settings import load
 
-RETENTION, TTL, INTEGRITY = "dramaturg.retention", "dramaturg.ttl", "dramaturg.integrity"
+RETENTION, TTL, INTEGRITY, EVENTS = MAINTENANCE
 
 #: After everything else that is due.
 PRIORITY = 10
@@ -62,6 +63,20 @@ def declare_sweeps(broker: Broker) -> None:
         _Sweep(INTEGRITY, settings.integrity_enabled, settings.integrity_interval, integrity),
     ):
         _declare(broker, sweep, moves_on=not (sweep.job_type == RETENTION and settings.prune_dry_run))
+    _declare_events(broker)
+
+
+def _declare_events(broker: Broker) -> None:
+    """Old events go once an hour wherever events are kept; none that an enabled consumer has yet to see."""
+
+    def handler(_: Tick, run: Run) -> Outcome:
+        found = following.prune(broker.runtime.store, days=broker.runtime.settings.events_retention_days)
+        return Done({"removed": found.removed, "held_by": found.held_by})
+
+    options: dict[str, Any] = {"priority": PRIORITY}
+    if broker.runtime.settings.events_outbox:
+        options["periodic"] = INTERVALS[3600]
+    declare(broker, handler, EVENTS, Tick, None, options)
 
 
 def _declare(broker: Broker, sweep: _Sweep, *, moves_on: bool) -> None:

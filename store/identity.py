@@ -20,6 +20,9 @@ SEPARATOR = "\x1f"
 DEFAULT_DOMAIN = "default"
 STANDARD_QUEUES = ("default", "high", "low")
 
+#: Job types of our own maintenance, which no allow-list keeps out.
+MAINTENANCE = ("dramaturg.retention", "dramaturg.ttl", "dramaturg.integrity", "dramaturg.events")
+
 #: Characters that each name may have at most; the same limits stand in the schemas' CHECKs.
 MAX_LENGTH = {
     "domain": 128,

@@ -14,7 +14,7 @@ from pydantic_settings import BaseSettings
 
 from store.contract import ANY_VERSION, Document, Store
 from store.errors import UsageError
-from store.identity import check_name
+from store.identity import MAINTENANCE, check_name
 from store.limits import ALLOW, FIGURES, MOST, QUOTA, Quota, list_key, scope_key, set_quota
 from store.settings import Section, spelled, suffixed
 
@@ -69,6 +69,8 @@ class LimitSettings(Section):
             for suffix, value in getattr(self, field).items():
                 key, names = list_key(field, _scope(suffix, user=False)[0]), _names(value)
                 there = store.get(ALLOW, key)
+                if names and field == "types":
+                    names += [name for name in MAINTENANCE if name not in names]
                 if not names:
                     store.remove(ALLOW, key)
                 elif there is None or there.body.get("names") != names:

@@ -22,6 +22,9 @@ MAX_DEPTH = 64
 #: Bytes of UTF-8 at most, unless JOBS_MAX_JSON_BYTES says otherwise (source B).
 MAX_BYTES = 1_048_576
 
+#: ``json.dumps`` with options makes one of these at every call.
+_ENCODER = json.JSONEncoder(allow_nan=False, ensure_ascii=False, separators=(",", ":"))
+
 #: Integers beyond this many digits are refused: the stores keep them in different ways.
 _BIG_NUMBER = re.compile(r"(?<![\w.\"])-?\d{16,}")
 
@@ -29,7 +32,7 @@ _BIG_NUMBER = re.compile(r"(?<![\w.\"])-?\d{16,}")
 def encode(value: Any, *, what: str = "payload", limit: int = MAX_BYTES) -> str:
     """``value`` as JSON text. Raises PayloadInvalid naming ``what`` and the rule, never the value."""
     try:
-        text = json.dumps(value, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
+        text = _ENCODER.encode(value)
     except RecursionError:
         raise PayloadInvalid(f"{what} is nested more than {MAX_DEPTH} levels deep") from None
     except ValueError:

@@ -54,15 +54,17 @@ def rounds(items: Sequence[Item]) -> Iterator[list[tuple[int, Item]]]:
 
 
 def wakes_json(wakes: Sequence[Wake], spell: Spell) -> str:
-    """An array of objects with the fields of Wake, ordered by id; ``payload`` is embedded as JSON."""
-    rows = [
-        wake._asdict()
-        | {
-            "payload": orjson.Fragment(wake.payload),
-            "run_at": None if wake.run_at is None else spell(wake.run_at),
-        }
-        for wake in sorted(wakes)
-    ]
+    """An array of objects with the fields of Wake, ordered by id; ``payload`` is embedded as JSON. What is None, zero
+    or False is left out: a server takes longer to read it than to know it."""
+    rows = []
+    for wake in sorted(wakes):
+        row: dict[str, Any] = {name: value for name, value in zip(Wake._fields, wake, strict=True) if value}
+        row["payload"] = orjson.Fragment(wake.payload)
+        if wake.run_at is not None:
+            row["run_at"] = spell(wake.run_at)
+        if wake.max_retries == 0:
+            row["max_retries"] = 0
+        rows.append(row)
     return orjson.dumps(rows).decode()
 
 

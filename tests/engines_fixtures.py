@@ -22,6 +22,7 @@ import redis
 from store.engines.postgres import Postgres
 from store.engines.surreal import Surreal
 from store.engines.valkey import Valkey
+from tests.surreal_spares import SurrealSpares
 
 #: What durability costs is of no use to a test that does not crash the machine.
 FAST = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off", "max_connections": "200"}
@@ -107,6 +108,23 @@ def postgres_url(postgres_server: Postgres) -> Iterator[str]:
 def surreal_server(engine_home: Path) -> Iterator[Surreal]:
     with Surreal(engine_home / "surreal", durable=False) as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def surreal_spares(surreal_server: Surreal) -> SurrealSpares:
+    return SurrealSpares(surreal_server)
+
+
+@pytest.fixture
+def migrated_surreal_url(surreal_server: Surreal, surreal_spares: SurrealSpares) -> Iterator[str]:
+    """A database with our schema in it; what a test leaves is emptied, or dropped where it changed the schema."""
+    if not surreal_server.running:
+        surreal_server.start()
+    name = surreal_spares.take()
+    yield surreal_server.url_of(name)
+    if not surreal_server.running:
+        surreal_server.start()
+    surreal_spares.give_back(name)
 
 
 @pytest.fixture

@@ -1,26 +1,19 @@
-"""The no-op job for both systems; ``BENCH_SYSTEM`` says which broker this process builds.
-
-``tell`` sends the moment at which a run began to whoever measures latency, over a datagram socket.
-"""
+"""The no-op job for both systems; ``BENCH_SYSTEM`` says which broker this process builds."""
 
 from __future__ import annotations
 
 import os
-import socket
-import time
 from typing import Any
 
 import dramatiq
 
+from ops.bench.counting import count_into
+from ops.bench.telling import tell
+
+if "BENCH_ASKED" in os.environ:
+    count_into(os.environ["BENCH_ASKED"])
+
 PLAIN = os.environ.get("BENCH_SYSTEM") == "dramatiq"
-_SOCKET = os.environ.get("BENCH_SOCKET", "")
-_sender = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-
-
-def tell(number: int) -> None:
-    """Send ``number`` and this moment (CLOCK_MONOTONIC, the same in every process of a machine)."""
-    _sender.sendto(f"{number} {time.monotonic_ns()}".encode(), _SOCKET)
-
 
 noop: Any
 timed: Any

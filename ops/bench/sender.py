@@ -14,12 +14,7 @@ import orjson
 import psycopg
 
 from ops.bench import jobs
-
-#: Seconds between two sends when latency is measured: the system is idle in between.
-PACE = 0.02
-
-#: Wakes in one transaction.
-LOT = 1_000
+from ops.bench.telling import LOT, PACE
 
 
 def main() -> None:

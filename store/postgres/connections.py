@@ -13,13 +13,16 @@ import os
 import select
 import threading
 import weakref
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, TypeVar
 
 import psycopg
+from psycopg import generators
 from psycopg.conninfo import conninfo_to_dict
-from psycopg.pq import TransactionStatus
+from psycopg.errors import error_from_result
+from psycopg.pq import ExecStatus, Format, TransactionStatus
+from psycopg.pq.abc import PGresult
 
 from store.clock import elapsed
 from store.errors import Refused, StoreUnavailable, UsageError
@@ -82,6 +85,16 @@ class Connection(psycopg.Connection[Any]):
                 self.cancel_safe(timeout=2.0)
             self.pgconn.finish()
             raise
+
+    def ask(self, statement: bytes, parameters: Sequence[bytes | None]) -> PGresult:
+        """The rows of one statement in binary; ``parameters`` for ``$1`` ... in text. A cursor's ``execute`` does the
+        same for twice the time of the client. Raises psycopg.Error."""
+        self.pgconn.send_query_params(statement, parameters, result_format=Format.BINARY)
+        result: PGresult
+        [result] = self.wait(generators.execute(self.pgconn))
+        if result.status != ExecStatus.TUPLES_OK:
+            raise error_from_result(result)
+        return result
 
     def idles(self) -> bool:
         """Whether it can be used: open, in no transaction, and as far as can be seen without asking, not closed by the

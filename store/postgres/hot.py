@@ -10,29 +10,28 @@ import orjson
 import psycopg
 import structlog
 
-from store import wire
+from store import clock, wire
 from store.contract import Change, Claimed, Due, Renewal, Renewed, Woken
 from store.events import Claim, Wake
-from store.postgres.values import JOB, jobs, rows, spelled
+from store.job import Job
+from store.postgres.values import JOB, called, spelled
 
 _WAKE: Final = (
     "SELECT w.id::text, w.state, w.generation, w.run_at, w.created, w.repeated, w.due "
-    "FROM dramaturg.wake_rows(%(wakes)s::json, %(now)s::timestamptz, %(notify)s) AS w"
+    "FROM dramaturg.wake_rows($1::json, $2::timestamptz, $3::boolean) AS w"
 )
-_CLAIM: Final = f"SELECT {JOB} FROM dramaturg.claim_rows(%(claims)s::json, %(now)s::timestamptz) AS job"
-_RENEW: Final = (
-    "SELECT r.id::text, r.cancelled FROM dramaturg.renew_rows(%(renewals)s::json, %(now)s::timestamptz) AS r"
-)
+_WAKE_NEW: Final = "SELECT dramaturg.wake_new($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)"
+_CLAIM: Final = f"SELECT {JOB} FROM dramaturg.claim_rows($1::json, $2::timestamptz) AS job"
+_RENEW: Final = "SELECT r.id::text, r.cancelled FROM dramaturg.renew_rows($1::json, $2::timestamptz) AS r"
 _SWAP: Final = (
-    "SELECT s.written::text[], s.unrecorded "
-    "FROM dramaturg.swap_rows(%(changes)s::json, %(entries)s::json, %(now)s::timestamptz) AS s"
+    "SELECT s.written::text[], s.unrecorded FROM dramaturg.swap_rows($1::json, $2::json, $3::timestamptz) AS s"
 )
 _DUE: Final = (
     "SELECT d.id::text, d.queue, d.priority, d.run_at "
-    "FROM dramaturg.due_rows(%(after)s::json, %(limit)s, %(now)s::timestamptz) AS d"
+    "FROM dramaturg.due_rows($1::json, $2::integer, $3::timestamptz) AS d"
 )
 
-_HELD: Final = "SELECT h::text FROM dramaturg.held_rows(%(claims)s::json, %(now)s::timestamptz) AS h"
+_HELD: Final = "SELECT h::text FROM dramaturg.held_rows($1::json, $2::timestamptz) AS h"
 
 _log = structlog.get_logger("store")
 
@@ -41,12 +40,40 @@ Connection = psycopg.Connection[Any]
 
 def wake(connection: Connection, wakes: Sequence[Wake], now: datetime | None, *, notify: bool = True) -> list[Woken]:
     """As ``Store.wake``; where an id comes twice, more than one statement, so inside a transaction."""
+    if len(wakes) == 1 and wakes[0].key is None and (alone := _wake_new(connection, wakes[0], now, notify=notify)):
+        return [alone]
     answers: dict[int, Woken] = {}
     for batch in wire.rounds(wakes):
-        sent = {"wakes": wire.wakes_json([item for _, item in batch], spelled), "now": _at(now), "notify": notify}
-        told = {row[0]: Woken._make(row) for row in rows(connection, _WAKE, sent)}
+        sent = [wire.wakes_json([item for _, item in batch], spelled), _at(now), str(notify)]
+        told = {row.id: row for row in called(connection, _WAKE, sent, Woken._make)}
         answers.update((place, told[item.id]) for place, item in batch)
     return [answers[place] for place in range(len(wakes))]
+
+
+def _wake_new(connection: Connection, wake: Wake, now: datetime | None, *, notify: bool) -> Woken | None:
+    """One wake of a job that has no row yet; None where it has, or where limits have to be asked."""
+    sent = [
+        wake.id,
+        wake.domain,
+        wake.queue,
+        wake.job_type,
+        wake.payload,
+        wake.owner,
+        str(wake.priority),
+        None if wake.run_at is None else spelled(wake.run_at),
+        str(wake.delay),
+        None if wake.max_retries is None else str(wake.max_retries),
+        wake.request_id,
+        wake.trace,
+        _at(now),
+        str(notify),
+    ]
+    [(told,)] = called(connection, _WAKE_NEW, sent, tuple)
+    if told is None:
+        return None
+    generation, micros, is_due = told
+    run_at = clock.PARKED if micros is None else clock.from_micros(micros)
+    return Woken(wake.id, "queued", generation, run_at, created=True, repeated=False, due=bool(is_due))
 
 
 def due(connection: Connection, limit: int, after: Mapping[str, Due] | None, now: datetime | None) -> list[Due]:
@@ -57,16 +84,15 @@ def due(connection: Connection, limit: int, after: Mapping[str, Due] | None, now
             {"queue": queue, "priority": last.priority, "run_at": spelled(last.run_at), "id": last.id}
             for queue, last in after.items()
         )
-    found = rows(connection, _DUE, {"limit": max(limit, 0), "after": page, "now": _at(now)})
-    return [Due._make(row) for row in found]
+    return called(connection, _DUE, [page, str(max(limit, 0)), _at(now)], Due._make)
 
 
 def claim(connection: Connection, claims: Sequence[Claim], now: datetime | None) -> list[Claimed]:
     """As ``Store.claim``; a second statement only where some rows were not taken."""
     answers: dict[int, Claimed] = {}
     for batch in wire.rounds(claims):
-        sent = {"claims": _json(item._asdict() for _, item in _by_id(batch)), "now": _at(now)}
-        taken = {job.id: job for job in jobs(connection, _CLAIM, sent)}
+        sent = [_json(item._asdict() for _, item in _by_id(batch)), _at(now)]
+        taken = {job.id: job for job in called(connection, _CLAIM, sent, Job._make)}
         missed = [item for _, item in batch if item.id not in taken]
         held = _held(connection, missed, now) if missed else set()
         answers.update((place, Claimed(taken.get(item.id), item.id in held)) for place, item in batch)
@@ -77,8 +103,8 @@ def renew(connection: Connection, renewals: Sequence[Renewal], now: datetime | N
     """As ``Store.renew``."""
     answers: dict[int, Renewed] = {}
     for batch in wire.rounds(renewals):
-        sent = {"renewals": _json(_renewal(item) for _, item in _by_id(batch)), "now": _at(now)}
-        held: dict[str, bool] = dict(rows(connection, _RENEW, sent))
+        sent = [_json(_renewal(item) for _, item in _by_id(batch)), _at(now)]
+        held: dict[str, bool] = dict(called(connection, _RENEW, sent, tuple))
         answers.update((place, Renewed(item.id in held, held.get(item.id, False))) for place, item in batch)
     return [answers[place] for place in range(len(renewals))]
 
@@ -92,12 +118,9 @@ def swap(connection: Connection, changes: Sequence[Change], now: datetime | None
     if not first:
         return [False] * len(changes)
     recording = [change for change in first.values() if change.decision.history]
-    sent = {
-        "changes": wire.changes_json(list(first.values()), spelled),
-        "entries": _json(_entries(recording)) if recording else None,
-        "now": _at(now),
-    }
-    [(written, unrecorded)] = rows(connection, _SWAP, sent)
+    entries = _json(_entries(recording)) if recording else None
+    sent = [wire.changes_json(list(first.values()), spelled), entries, _at(now)]
+    [(written, unrecorded)] = called(connection, _SWAP, sent, tuple)
     done = set(written)
     if unrecorded is not None:
         lost = [change.id for change in recording if change.id in done]
@@ -107,7 +130,7 @@ def swap(connection: Connection, changes: Sequence[Change], now: datetime | None
 
 def _held(connection: Connection, claims: Sequence[Claim], now: datetime | None) -> set[str]:
     asked = _json({"id": claim.id, "lease_id": claim.lease_id} for claim in claims)
-    return {id_ for (id_,) in rows(connection, _HELD, {"claims": asked, "now": _at(now)})}
+    return {id_ for (id_,) in called(connection, _HELD, [asked, _at(now)], tuple)}
 
 
 def _renewal(renewal: Renewal) -> dict[str, Any]:

@@ -10,15 +10,17 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final, TypeVar, cast
 
 import psycopg
-from psycopg.adapt import AdaptersMap, Buffer, Dumper, Loader
+from psycopg.adapt import AdaptersMap, Buffer, Dumper, Loader, Transformer
 from psycopg.cursor import Cursor
 from psycopg.pq import Format
+from psycopg.raw_cursor import RawCursor
 from psycopg.rows import tuple_row
 from psycopg.types.datetime import DatetimeDumper, TimestamptzLoader
 from psycopg.types.string import TextBinaryLoader, TextLoader
 
 from store.clock import PARKED
 from store.job import COLUMNS, Job
+from store.postgres.connections import Connection
 
 _UUID_COLUMNS: Final = frozenset({"id", "lease_id", "ended_lease", "finish_token"})
 
@@ -86,6 +88,42 @@ class _Cursor(Cursor[Any]):
     @property
     def adapters(self) -> AdaptersMap:
         return _ADAPTERS
+
+
+class _Numbered(RawCursor[Any]):
+    """The same for parameters that are called ``$1`` and so on."""
+
+    @property
+    def adapters(self) -> AdaptersMap:
+        return _ADAPTERS
+
+
+class _Ours:
+    """What psycopg's Transformer asks of a connection."""
+
+    adapters = _ADAPTERS
+    connection = None
+
+
+_OURS: Final = _Ours()
+
+
+def called(
+    connection: psycopg.Connection[Any],
+    statement: str,
+    parameters: Sequence[str | None],
+    make: Callable[[Sequence[Any]], Row],
+) -> list[Row]:
+    """The rows of a statement of the hot path, whose parameters are texts for ``$1`` and so on."""
+    if isinstance(connection, Connection):
+        sent = [None if text is None else text.encode() for text in parameters]
+        result = connection.ask(statement.encode(), sent)
+        transformer = Transformer(_OURS)
+        transformer.set_pgresult(result)
+        return transformer.load_rows(0, result.ntuples, cast(Any, make))
+    with _Numbered(connection, row_factory=cast(Any, lambda _: make)) as cursor:
+        cursor.execute(cast(Any, statement), parameters, prepare=False, binary=True)
+        return cursor.fetchall()
 
 
 def rows(

@@ -66,7 +66,7 @@ def wake(cursor: sqlite3.Cursor, wakes: Sequence[Wake], now: datetime) -> list[W
     stamp = clock.micros(now)
     for round_ in wire.rounds(wakes):
         limits.admit(cursor, [wake for _, wake in round_], stamp)
-        untouched = {place for place, wake in round_ if not _upsert(cursor, wake, now, stamp)}
+        untouched = _upsert(cursor, round_, now, stamp)
         ids = batch([wake.id for _, wake in round_])
         for row, state, generation, run_at, revision in cursor.execute(STORED, (ids,)).fetchall():
             place, wake = round_[row]
@@ -86,9 +86,9 @@ def wake(cursor: sqlite3.Cursor, wakes: Sequence[Wake], now: datetime) -> list[W
 _QUEUED: Final = State.QUEUED.value.encode()
 
 
-def _upsert(cursor: sqlite3.Cursor, wake: Wake, now: datetime, stamp: int) -> bool:
-    cursor.execute(
-        UPSERT,
+def _upsert(cursor: sqlite3.Cursor, round_: Sequence[tuple[int, Wake]], now: datetime, stamp: int) -> set[int]:
+    """The places of those that were left untouched, which only ``once`` does."""
+    rows = [
         (
             wake.id,
             wake.domain,
@@ -104,6 +104,10 @@ def _upsert(cursor: sqlite3.Cursor, wake: Wake, now: datetime, stamp: int) -> bo
             in_micros(wake.run_at or now, wake.delay),
             stamp,
             wake.once,
-        ),
-    )
-    return cursor.rowcount > 0
+        )
+        for _, wake in round_
+    ]
+    if not any(wake.once for _, wake in round_):
+        cursor.executemany(UPSERT, rows)
+        return set()
+    return {place for (place, _), row in zip(round_, rows, strict=True) if cursor.execute(UPSERT, row).rowcount == 0}

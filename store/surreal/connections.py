@@ -8,7 +8,9 @@ signed in and on its database like the first.
 from __future__ import annotations
 
 import os
+import random
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any, Final
@@ -22,8 +24,10 @@ from websockets.exceptions import WebSocketException
 from websockets.protocol import State
 from websockets.sync.client import connect
 
+from store import clock
 from store.errors import Refused, StoreUnavailable
 from store.surreal.address import Address
+from store.surreal.errors import is_conflict
 
 #: Seconds to wait for the answer to one request, a connection, or somebody else's transaction that is in the way.
 PATIENCE: Final = 10.0
@@ -71,9 +75,18 @@ class Link:
             self._client = _Client(address.server, patience)
         except LOST as error:
             raise self._lost(error) from None
+        deadline = clock.elapsed() + patience
         try:
-            self._client.signin(dict(address.credentials))
-            self._client.use(address.namespace, address.database)
+            while True:
+                try:
+                    self._client.signin(dict(address.credentials))
+                    self._client.use(address.namespace, address.database)  # which makes it, where there is none
+                    return
+                except SurrealError as error:
+                    # Of several who make a database at the same moment one does, and the others meet a conflict.
+                    if not is_conflict(str(error)) or clock.elapsed() > deadline:
+                        raise
+                time.sleep(random.uniform(0.005, 0.05))
         except SurrealError as error:
             self.close()
             raise Refused(

@@ -50,14 +50,15 @@ def results(response: Mapping[str, Any]) -> list[Any]:
     causes = []
     for statement in failed:
         cause = (str(statement["result"]), statement.get("kind"), statement.get("details"))
-        if _is_conflict(*cause):
+        if is_conflict(*cause):
             raise Conflict
         if not _is_echo(*cause):
             causes.append(cause)
     raise _failure(*(causes[0] if causes else ("", None, None)))
 
 
-def _is_conflict(text: str, kind: Any, details: Any) -> bool:
+def is_conflict(text: str, kind: Any = None, details: Any = None) -> bool:
+    """Whether that tells of two transactions in each other's way."""
     if isinstance(details, Mapping) and "Conflict" in str(details.get("kind", "")):
         return True
     return "can be retried" in text or "ransaction conflict" in text
@@ -70,7 +71,7 @@ def _is_echo(text: str, kind: Any, details: Any) -> bool:
 
 
 def _failure(text: str, kind: Any, details: Any) -> Exception:
-    if _is_conflict(text, kind, details):
+    if is_conflict(text, kind, details):
         return Conflict()
     word = text[match.end() :] if (match := _THROWN.match(text)) else text
     if word.startswith(OURS):

@@ -31,7 +31,8 @@ def adapter(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Adapter]
         adapter.close()
         return
     if request.param == "surreal":
-        adapter = ADAPTERS["surreal"](request.getfixturevalue("surreal_url"))
+        made = "migrated_surreal_url" if "store" in request.fixturenames else "surreal_url"
+        adapter = ADAPTERS["surreal"](request.getfixturevalue(made))
         yield adapter
         adapter.close()
         return

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from store.errors import SettingsInvalid
+from store.identity import MAINTENANCE
 from store.limit_settings import LimitSettings
 from store.limits import Quota, limits, list_key, quotas, set_quota
 from store.open import open_store
@@ -50,7 +51,7 @@ def test_figures_that_operators_have_set_stay_where_settings_say_nothing(
     assert quotas(store) == [Quota("office", None, 8, None, 7)]
     found = limits(store)
     assert found is not None
-    assert found.lists == {list_key("types"): {"a.b", "c.d"}}
+    assert found.lists == {list_key("types"): {"a.b", "c.d", *MAINTENANCE}}
     store.close()
 
 

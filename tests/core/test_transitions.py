@@ -12,6 +12,7 @@ from store.clock import PARKED
 from store.events import (
     Claim,
     Event,
+    Expire,
     Finish,
     GiveBack,
     Kind,
@@ -179,7 +180,7 @@ def _holds(before: Job | None, event: Event, policy: Policy) -> None:
         assert isinstance(event, Claim)
         assert before.state == State.QUEUED
     if before.state == State.PROCESSING and left.state != State.PROCESSING:
-        assert isinstance(event, (Finish, Release, GiveBack, Reclaim))
+        assert isinstance(event, (Finish, Release, GiveBack, Reclaim, Expire))
         assert event.lease_id == before.lease_id == left.ended_lease
         if left.state == State.QUEUED:
             assert left.run_at <= before.run_at

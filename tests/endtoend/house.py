@@ -76,6 +76,22 @@ class House:
             self.leases.offer(queue, [Offer(f"j:{wake.id}", score)], watermark=10_000)
         return wake.id
 
+    def wake_many(self, job_type: str, things: list[str]) -> None:
+        """Wake keyed jobs in one transaction; the scheduler finds them."""
+        self.store.wake(
+            [
+                Wake(
+                    job_id("default", "default", job_type, thing),
+                    "default",
+                    "default",
+                    job_type,
+                    thing,
+                    json.dumps({"thing": thing, "value": 0}),
+                )
+                for thing in things
+            ]
+        )
+
     @property
     def environment(self) -> dict[str, str]:
         return {**os.environ, "PYTHONPATH": str(ROOT), **self.settings}

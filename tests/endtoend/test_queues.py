@@ -8,20 +8,22 @@ from store import queues
 from store.valkey.keys import PARTS, keys_of
 from tests.endtoend.house import House, eventually
 
+#: More than a worker runs between two looks of the test.
+MANY = 3_000
+
 
 def test_a_pause_under_load_survives_the_loss_of_valkey_and_a_resume_goes_on(house: House) -> None:
     house.worker(WORKER_CONCURRENCY="2")
     running = house.wake("test.gated", "slow", priority=1)
     house.wait_lines(1, "begin", "slow")
-    for number in range(400):
-        house.wake("test.keyed", f"n{number}")
+    house.wake_many("test.keyed", [f"n{number}" for number in range(MANY)])
     house.wait_lines(20, "keyed")
 
     queues.pause(house.store, house.leases, "default", drain=True)
     # What was in hand starts within a moment or goes back: the long run alone is left.
     eventually(lambda: queues.standing(house.store, "default").running == 1, 3, "starts to end")
     started = len(house.lines("keyed"))
-    assert started < 400, "the load was over before the pause: this test would tell nothing"
+    assert started < MANY, "the load was over before the pause: this test would tell nothing"
     house.open_gate("slow")
     house.wait_state(running, "completed")  # what runs goes on
 
@@ -35,5 +37,5 @@ def test_a_pause_under_load_survives_the_loss_of_valkey_and_a_resume_goes_on(hou
 
     queues.resume(house.store, house.leases, "default")
     house.wait_lines(started + 1, "keyed", seconds=5)
-    eventually(lambda: len(house.lines("keyed")) == 405, 60, "all of them to run, each once")
+    eventually(lambda: len(house.lines("keyed")) == MANY + 5, 60, "all of them to run, each once")
     assert not house.logged("job_retry")

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import stat
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -11,6 +14,7 @@ from store.engines.surreal import Surreal
 from store.errors import EngineFailed, StoreUnavailable
 from store.surreal.store import SurrealStore
 from tests.contract.rows import wake
+from tests.endtoend.house import eventually
 
 
 def test_it_serves_from_start_to_stop(fresh_home: Path) -> None:
@@ -40,6 +44,36 @@ def test_what_was_committed_is_there_again_under_the_same_url(fresh_home: Path, 
         assert second.url == url
         again = SurrealStore(url)
         assert again.read([wake().id])[0] is not None
+        again.close()
+
+
+def test_killed_in_the_middle_of_writes_it_has_all_that_was_acknowledged(fresh_home: Path) -> None:
+    server = Surreal(fresh_home)
+    url = server.url
+    server.start()
+    store = SurrealStore(url)
+    store.migrate()
+    acknowledged: list[list[str]] = [[] for _ in range(4)]
+
+    def write(mine: list[str], name: int) -> None:
+        writer = SurrealStore(url, patience=2)
+        with suppress(StoreUnavailable):
+            for number in count():
+                mine += [one.id for one in writer.wake([wake(f"{name}-{number}-{place}") for place in range(3)])]
+        writer.close()
+
+    with ThreadPoolExecutor(4) as pool:
+        writing = [pool.submit(write, mine, name) for name, mine in enumerate(acknowledged)]
+        eventually(lambda: all(len(mine) > 30 for mine in acknowledged), 60, "all of them to be writing")
+        server.kill()
+        for future in writing:
+            future.result(60)
+    store.close()
+
+    with Surreal(fresh_home):
+        again = SurrealStore(url)
+        for mine in acknowledged:
+            assert all(again.read(mine))
         again.close()
 
 

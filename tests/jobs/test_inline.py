@@ -65,7 +65,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     if request.param == "sqlite":
         yield f"sqlite:///{tmp_path}/kit.db"
     elif request.param == "surreal":
-        yield request.getfixturevalue("surreal_url")
+        yield request.getfixturevalue("migrated_surreal_url")
     else:
         server, spares = request.getfixturevalue("postgres_server"), request.getfixturevalue("spares")
         name = spares.take(migrated=False)

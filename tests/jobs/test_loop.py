@@ -126,6 +126,7 @@ def test_a_job_in_hand_is_marked_at_a_stop_so_that_a_kill_counts_as_none(store: 
     def patient(payload: Any, run: Run) -> Done:
         going.set()
         eventually(lambda: read(store, id_).stopping, what="the mark in the row")
+        eventually(lambda: run.stopping, what="the run to hear of it")
         return Done(run.stopping)
 
     id_ = woken(store)

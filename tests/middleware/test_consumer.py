@@ -12,6 +12,7 @@ from typing import Any
 
 import dramatiq
 import pytest
+import redis
 from dramatiq.worker import WorkerThread
 
 from middleware import heartbeat as heartbeat_module
@@ -134,6 +135,35 @@ def test_a_job_of_a_type_unknown_here_is_given_back_uncounted_and_takes_no_slot(
         ("given_back", "type_unknown_here")
     ]
     hands.nothing_left()
+
+
+def test_a_row_of_an_unknown_type_is_claimed_once_and_not_each_time_it_is_offered(
+    broker: Broker, valkey_url: str
+) -> None:
+    actor = job(broker, lambda payload, run: None, "test.unknown")
+    id_ = actor.send().id
+    hands = Hands(broker)
+    del broker.actors["test.unknown"]
+    assert next(hands.consumer) is None
+    assert hands.row(id_)
+    with broker.runtime.store.transaction() as tx:
+        tx.execute("UPDATE dramaturg_job SET run_at = 0")
+    valkey = redis.Redis.from_url(valkey_url)
+    for _ in range(3):
+        valkey.flushall()
+        broker.runtime.ring([Hint("default", id_, 5)])
+        assert next(hands.consumer) is None
+    row = hands.row(id_)
+    assert row is not None
+    assert (row.state, row.attempt) == ("queued", 1)
+    broker.actors["test.unknown"] = actor  # a module that was imported late
+    valkey.flushall()
+    valkey.close()
+    broker.runtime.ring([Hint("default", id_, 5)])
+    hands.run()
+    row = hands.row(id_)
+    assert row is not None
+    assert (row.state, row.attempt) == ("completed", 2)
 
 
 def test_a_hint_without_a_row_is_dropped(broker: Broker) -> None:

@@ -44,7 +44,7 @@ def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
         shutil.copy(request.getfixturevalue("migrated_file"), tmp_path / "jobs.db")
         return f"sqlite:///{tmp_path}/jobs.db"
     if request.param == "surreal":
-        url = str(request.getfixturevalue("surreal_url"))
+        url = str(request.getfixturevalue("migrated_surreal_url"))
         _migrate(url)
         return url
     url = str(request.getfixturevalue("migrated_database"))

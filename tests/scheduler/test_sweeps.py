@@ -17,8 +17,9 @@ from middleware.build import build_broker
 from middleware.settings import WorkerSettings
 from scheduler import sweeps
 from scheduler.settings import INTERVALS, SweepSettings
-from scheduler.sweeps import INTEGRITY, RETENTION, TTL, declare_sweeps
+from scheduler.sweeps import EVENTS, INTEGRITY, RETENTION, TTL, declare_sweeps
 from scheduler.ticks import parse
+from store import following
 from store.contract import Store
 from store.errors import SettingsInvalid
 from store.events import Cancel
@@ -201,3 +202,23 @@ def test_scopes_are_names_parted_by_commas(build: Build) -> None:
 def test_a_worker_with_settings_that_can_not_be_does_not_start(build: Build) -> None:
     with pytest.raises(SettingsInvalid, match="JOBS_TTL_AGE_SECONDS"):
         build(JOBS_TTL_ENFORCE="true")
+
+
+def test_old_events_go_but_for_those_that_a_consumer_has_yet_to_see(build: Build) -> None:
+    broker = build(JOBS_EVENTS_OUTBOX="true")
+    assert broker.actors[EVENTS].options["job"].periodic == INTERVALS[3600]
+    store = broker.runtime.store
+    store.migrate()
+    following.switch_events(store, on=True)
+    store.wake([wake("a"), wake("b")], now=store.ping() - timedelta(days=30))
+    mailer = following.enlist(store, "mailer")
+
+    assert json.loads(served(broker, EVENTS).result or "") == {"removed": 0, "held_by": ["mailer"]}
+    following.advance(store, mailer, 1)
+    assert json.loads(served(broker, EVENTS).result or "")["removed"] == 1
+
+
+def test_no_allow_list_keeps_our_own_maintenance_out(build: Build) -> None:
+    broker = build(JOBS_ALLOWED_JOB_TYPES="invoice.send")
+    broker.runtime.store.migrate()
+    assert served(broker, RETENTION).state == "completed"

@@ -98,7 +98,8 @@ class Auditor:
         if answer is not Answer.APPLIED:
             self.stale += answer is Answer.STALE
             _must(not ours, f"{job.id}: the finish of a standing lease was answered {answer}")
-            known = after is not None and after.finish_token == finish.lease_id
+            seen_row = settled.job  # as it was when that was decided
+            known = seen_row is not None and seen_row.finish_token == finish.lease_id
             _must(known == (answer is Answer.REPEATED), f"{job.id}: a finish sent again was answered {answer}")
             return
         _must(ours, f"{job.id}: the finish of a lost lease was believed")

@@ -69,6 +69,6 @@ def play(request: pytest.FixtureRequest, tmp_path: Path, valkey_server: Valkey) 
         elif name == "postgres":
             adapter = request.getfixturevalue("simulated_postgres")
         else:
-            adapter = ADAPTERS[name](request.getfixturevalue("surreal_url"))
+            adapter = ADAPTERS[name](request.getfixturevalue("migrated_surreal_url"))
             closing.callback(adapter.close)
         yield player(adapter, valkey_server.url, closing)

@@ -20,10 +20,10 @@ from tests.simulation.conftest import Play
 from tests.simulation.world import World
 
 #: Choices in one schedule, and schedules of one test.
-LENGTH, LOT = 600, 10
+LENGTH, LOT = 400, 10
 
 #: Seeds for each store: a statement of SurrealDB takes some ten times as long.
-SEEDS = {"sqlite": range(0, 100, LOT), "postgres": range(1000, 1060, LOT), "surreal": range(2000, 2010, LOT)}
+SEEDS = {"sqlite": range(0, 140, LOT), "postgres": range(1000, 1050, LOT), "surreal": range(2000, 2010, LOT)}
 
 
 @pytest.mark.parametrize(

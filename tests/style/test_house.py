@@ -28,7 +28,7 @@ COMPOSERS = {"actors/__init__.py": {"scheduler", "dramaturg"}}
 DRIVERS = {
     "psycopg": ("store/postgres/", "store/engines/", "ops/bench/"),
     "sqlite3": ("store/sqlite/",),
-    "redis": ("store/valkey/", "store/engines/"),
+    "redis": ("store/valkey/", "store/engines/", "ops/bench/"),
     "surrealdb": ("store/surreal/", "store/engines/"),
     "surrealdb_embedded": ("store/engines/",),
     "pygit2": ("actors/proposals/",),

@@ -14,9 +14,9 @@ from tests.contract.rows import TYPE
 
 
 @pytest.fixture
-def store(surreal_url: str) -> Iterator[SurrealStore]:
+def store(migrated_surreal_url: str) -> Iterator[SurrealStore]:
     """A migrated store that knows the job type of the tests."""
-    store = SurrealStore(surreal_url)
+    store = SurrealStore(migrated_surreal_url)
     store.migrate()
     publish(store, TYPE)
     yield store

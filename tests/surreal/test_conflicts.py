@@ -46,13 +46,16 @@ store.close()
 
 
 @pytest.mark.timeout(300)
-def test_four_processes_finish_five_thousand_jobs_each_once(store: SurrealStore, surreal_url: str) -> None:
+@pytest.mark.early
+def test_four_processes_finish_five_thousand_jobs_each_once(store: SurrealStore, migrated_surreal_url: str) -> None:
     ids = []
     for start in range(0, JOBS, 500):
         ids += [woken.id for woken in store.wake([wake(str(number)) for number in range(start, start + 500)])]
 
     workers = [
-        subprocess.Popen([sys.executable, "-c", WORKER, surreal_url, str(number)], stdout=subprocess.PIPE, text=True)
+        subprocess.Popen(
+            [sys.executable, "-c", WORKER, migrated_surreal_url, str(number)], stdout=subprocess.PIPE, text=True
+        )
         for number in range(4)
     ]
     told = [worker.communicate(timeout=280)[0].split() for worker in workers]

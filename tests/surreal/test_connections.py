@@ -81,8 +81,8 @@ def test_a_signal_of_changes_outlives_its_server(lone: SurrealStore, server: Sur
 
 
 @pytest.mark.parametrize("how", ["another password", "another user"])
-def test_who_is_not_let_in_is_told_so_without_the_password(surreal_url: str, how: str) -> None:
-    parts = urlsplit(surreal_url)
+def test_who_is_not_let_in_is_told_so_without_the_password(migrated_surreal_url: str, how: str) -> None:
+    parts = urlsplit(migrated_surreal_url)
     user = "nobody" if how == "another user" else parts.username
     word = "hidden-word" if how == "another password" else parts.password
     store = SurrealStore(f"ws://{user}:{word}@{parts.hostname}:{parts.port}{parts.path}")
@@ -146,18 +146,18 @@ def raw(url: str) -> Iterator[object]:
         yield ask
 
 
-def test_nobody_reads_without_signing_in(store: SurrealStore, surreal_url: str) -> None:
+def test_nobody_reads_without_signing_in(store: SurrealStore, migrated_surreal_url: str) -> None:
     store.wake([wake()])
-    parts = urlsplit(surreal_url)
+    parts = urlsplit(migrated_surreal_url)
     _, namespace, database = parts.path.split("/")
-    with raw(surreal_url) as ask:
+    with raw(migrated_surreal_url) as ask:
         ask(id="1", method="use", params=[namespace, database])  # type: ignore[operator]
         answer = ask(id="2", method="query", params=["SELECT * FROM dramaturg_job", {}])  # type: ignore[operator]
     assert "error" in answer or all(row["status"] == "ERR" or not row["result"] for row in answer["result"])
 
 
-def test_a_client_takes_no_other_clients_session(surreal_url: str) -> None:
-    with raw(surreal_url) as ask:
+def test_a_client_takes_no_other_clients_session(migrated_surreal_url: str) -> None:
+    with raw(migrated_surreal_url) as ask:
         for request in (
             {"id": "1", "method": "sessions", "params": []},
             {"id": "1", "method": "attach", "params": []},

@@ -24,10 +24,8 @@ from tests.contract.rows import NOW, TYPE, later, row
 
 ROWS = 100_000
 
-pytestmark = pytest.mark.timeout(400)  # to fill the table takes a minute and more
 
-
-@pytest.fixture(scope="module")
+@pytest.fixture
 def full(surreal_server: Surreal) -> Iterator[SurrealStore]:
     """Rows for later, ended ones, running ones, those of a type that nobody published, and few that are due."""
     name = f"plans_{uuid.uuid4().hex}"
@@ -78,8 +76,7 @@ LANES = {
 }
 
 
-@pytest.mark.parametrize("name", LANES)
-def test_due_walks_its_lane_and_no_further_than_asked(full: SurrealStore, name: str) -> None:
+def due_walks_its_lane_and_no_further_than_asked(full: SurrealStore, name: str) -> None:
     text, values = LANES[name]
 
     shown = plan(full, text, **values)
@@ -90,7 +87,7 @@ def test_due_walks_its_lane_and_no_further_than_asked(full: SurrealStore, name: 
     assert "Sort" not in shown
 
 
-def test_later_pages_walk_the_lane_too(full: SurrealStore) -> None:
+def later_pages_walk_the_lane_too(full: SurrealStore) -> None:
     inner = lanes.LATER[lanes.LATER.index("(SELECT id") : lanes.LATER.rindex(" WHERE run_at <= $now")]
 
     shown = plan(full, inner, d1=100, d4=clock.micros(NOW))
@@ -99,28 +96,27 @@ def test_later_pages_walk_the_lane_too(full: SurrealStore) -> None:
     assert "MoreThan" in shown
 
 
-def test_due_names_what_is_due_among_a_hundred_thousand(full: SurrealStore) -> None:
+def due_names_what_is_due_among_a_hundred_thousand(full: SurrealStore) -> None:
     found = full.due(limit=1000, now=NOW)
 
     assert len(found) == sum(number % 400 == 5 for number in range(ROWS))
     assert all(job is not None and job.job_type == TYPE for job in full.read([due.id for due in found]))
 
 
-@pytest.mark.parametrize(
-    ("asked", "index"),
-    [
-        (Filter(states=("processing",), lapsed=True), "dramaturg_job_lease"),
-        (Filter(states=("completed",), finished_before=later(-3600)), "dramaturg_job_ended"),
-        (Filter(states=("failed",)), "dramaturg_job_"),
-    ],
-)
-def test_sweeps_walk_an_index(full: SurrealStore, asked: Filter, index: str) -> None:
+SWEEPS = [
+    (Filter(states=("processing",), lapsed=True), "dramaturg_job_lease"),
+    (Filter(states=("completed",), finished_before=later(-3600)), "dramaturg_job_ended"),
+    (Filter(states=("failed",)), "dramaturg_job_"),
+]
+
+
+def sweeps_walk_an_index(full: SurrealStore, asked: Filter, index: str) -> None:
     source, where, values = finding._where(asked, descending=False)
 
     assert index in plan(full, f"(SELECT * FROM {source} WHERE {where} LIMIT 100)", **values)
 
 
-def test_a_page_by_id_begins_where_the_last_one_ended(full: SurrealStore) -> None:
+def a_page_by_id_begins_where_the_last_one_ended(full: SurrealStore) -> None:
     first = full.find(Filter(queue="high"), limit=50)
     asked = Filter(queue="high", after_id=first[-1].id)
 
@@ -129,9 +125,23 @@ def test_a_page_by_id_begins_where_the_last_one_ended(full: SurrealStore) -> Non
     assert [job.id for job in first + second] == [job.id for job in full.find(Filter(queue="high"), limit=100)]
 
 
-def test_the_engines_answer_to_greater_than_inside_an_index_is_still_wrong(full: SurrealStore) -> None:
+def the_engines_answer_to_greater_than_inside_an_index_is_still_wrong(full: SurrealStore) -> None:
     """Why lanes are sought by ``>=``. Once this fails the engine was mended, and ``lanes.py`` can say it plainly."""
     wrong = Step("(SELECT VALUE queue FROM dramaturg_job WHERE state = 'queued' AND queue > 'default' LIMIT 1)", {})
 
     assert full._read(wrong, None) == []
     assert full._read(lanes.first("default\x00", 1), NOW)[0] == "high"
+
+
+@pytest.mark.early
+@pytest.mark.timeout(400)
+def test_hot_statements_walk_their_indexes_beside_a_hundred_thousand_rows(full: SurrealStore) -> None:
+    """One test for all, since to fill the table takes a minute and more."""
+    for name in LANES:
+        due_walks_its_lane_and_no_further_than_asked(full, name)
+    later_pages_walk_the_lane_too(full)
+    due_names_what_is_due_among_a_hundred_thousand(full)
+    for asked, index in SWEEPS:
+        sweeps_walk_an_index(full, asked, index)
+    a_page_by_id_begins_where_the_last_one_ended(full)
+    the_engines_answer_to_greater_than_inside_an_index_is_still_wrong(full)

@@ -84,7 +84,7 @@ BEGIN
     PERFORM dramaturg.admit_wakes(wakes, clock);
   END IF;
   WITH asked AS (
-    SELECT w.*, dramaturg.later(coalesce(w.run_at, clock), w.delay) AS first_run
+    SELECT w.*, dramaturg.later(coalesce(w.run_at, clock), coalesce(w.delay, 0)) AS first_run
     FROM json_to_recordset(wakes) AS w(
       id uuid, domain text, queue text, job_type text, key text, payload json, owner text, priority smallint,
       run_at timestamptz, delay double precision, once boolean, max_retries smallint, request_id text, trace text
@@ -131,11 +131,11 @@ BEGIN
     array_agg(ROW(
       w.id, w.state, w.generation, w.run_at, w.revision = 1, false, w.state = 'queued' AND w.run_at <= clock
     )::dramaturg.woken),
-    array_agg(DISTINCT w.queue::text) FILTER (WHERE w.state = 'queued' AND w.run_at <= clock + interval '1 second')
+    array_agg(DISTINCT w.queue::text) FILTER (WHERE notify AND w.state = 'queued' AND w.run_at <= clock + interval '1 second')
   INTO told, rung
   FROM written w;
 
-  IF notify AND rung IS NOT NULL THEN
+  IF rung IS NOT NULL THEN
     PERFORM pg_notify('dramaturg_wake', r) FROM unnest(rung) r;
   END IF;
   RETURN QUERY SELECT t.* FROM unnest(told) t;
@@ -146,6 +146,45 @@ BEGIN
     JOIN dramaturg.job ON job.id = a.id
     WHERE a.once AND job.id NOT IN (SELECT t.id FROM unnest(told) t);
   END IF;
+END
+$$;
+
+-- The same for one job without a key, of which no row is there yet: a fourth of the time. Answers its generation, its
+-- run_at in microseconds since 1970 (null: parked) and 1 if it is due; or null, having done nothing, where wake_rows()
+-- must judge: the row is there after all, or there are limits.
+CREATE FUNCTION dramaturg.wake_new(
+  id uuid, domain text, queue text, job_type text, payload json, owner text, priority smallint, run_at timestamptz,
+  delay double precision, max_retries smallint, request_id text, trace text, moment timestamptz, notify boolean
+) RETURNS bigint[]
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+SET lock_timeout = '10s'
+AS $$
+#variable_conflict use_variable
+DECLARE
+  clock timestamptz := coalesce(moment, clock_timestamp());
+  first_run timestamptz := dramaturg.later(coalesce(run_at, clock), coalesce(delay, 0));
+  version bigint := (extract(epoch FROM clock) * 1000000)::bigint;
+BEGIN
+  IF to_regclass('dramaturg.limited') IS NOT NULL THEN
+    RETURN NULL;
+  END IF;
+  INSERT INTO dramaturg.job (
+    id, domain, queue, job_type, owner, priority, payload, run_at, generation, revision, state, retries,
+    max_retries, failure_streak, attempt, stopping, request_id, trace, created_at, updated_at
+  ) VALUES (
+    id, domain, queue, job_type, owner, priority, payload, first_run, version, 1, 'queued', 0,
+    max_retries, 0, 0, false, request_id, trace, clock, clock
+  ) ON CONFLICT DO NOTHING;
+  IF NOT FOUND THEN
+    RETURN NULL;
+  END IF;
+  IF notify AND first_run <= clock + interval '1 second' THEN
+    PERFORM pg_notify('dramaturg_wake', queue);
+  END IF;
+  RETURN ARRAY[
+    version, CASE WHEN first_run < 'infinity' THEN (extract(epoch FROM first_run) * 1000000)::bigint END, (first_run <= clock)::integer
+  ];
 END
 $$;
 
@@ -233,6 +272,8 @@ DECLARE
   most    integer := coalesce(max_retries, (policy ->> 'max_retries')::integer);
   fault   text;
   told    dramaturg.woken;
+  start   timestamptz;
+  version bigint;
 BEGIN
   IF key IS NULL AND policy ->> 'periodic' IS NOT NULL THEN
     key := job_type; -- a schedule has one row, whoever wakes it
@@ -263,12 +304,22 @@ BEGIN
   IF fault IS NOT NULL THEN
     RAISE EXCEPTION USING ERRCODE = 'DG001', MESSAGE = fault;
   END IF;
+  start := dramaturg.later(coalesce(run_at, clock) + coalesce(delay, '0'), 0);
+  IF key IS NULL THEN
+    told.id := dramaturg.new_id();
+    version := (dramaturg.wake_new(
+      told.id, domain, lane, job_type, payload::json, owner, urgency::smallint, start, 0, most::smallint, request_id,
+      trace, clock, true))[1];
+    IF version IS NOT NULL THEN
+      RETURN (told.id, 'queued', version, start, true, false, start <= clock)::dramaturg.woken;
+    END IF;
+  END IF;
   SELECT w.* INTO told
   FROM dramaturg.wake_rows(
     json_build_array(json_build_object(
-      'id', CASE WHEN key IS NULL THEN dramaturg.new_id() ELSE dramaturg.job_id(domain, lane, job_type, key) END,
+      'id', coalesce(told.id, dramaturg.job_id(domain, lane, job_type, key)),
       'domain', domain, 'queue', lane, 'job_type', job_type, 'key', key, 'payload', payload, 'owner', owner,
-      'priority', urgency, 'run_at', dramaturg.later(coalesce(run_at, clock) + coalesce(delay, '0'), 0), 'delay', 0,
+      'priority', urgency, 'run_at', start, 'delay', 0,
       'once', coalesce(once, false), 'max_retries', most, 'request_id', request_id, 'trace', trace
     )), clock) w;
   RETURN told;

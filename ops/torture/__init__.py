@@ -1,0 +1,1 @@
+"""Faults on real processes: load, a ledger outside of the system, one fault after the other, and an auditor."""
