@@ -17,7 +17,7 @@ from typing import Any
 import structlog
 from dramatiq import Message, MessageProxy
 
-from middleware.failures import describe
+from middleware.failures import clean_name, describe
 from store import clock
 from store.events import Failure
 from store.job import Job
@@ -157,9 +157,18 @@ def configure(level: str, style: str) -> None:
         root.addHandler(logging.StreamHandler())
     for handler in root.handlers:
         handler.setFormatter(formatter)
+        handler.handleError = _unwritable  # type: ignore[method-assign]  # Python's own prints the error's text
         if not any(isinstance(known, _Reduce) for known in handler.filters):
             handler.addFilter(_Reduce())
     root.setLevel(level.upper())
+
+
+def _unwritable(record: logging.LogRecord) -> None:
+    """A line that could not be written, such as one whose value fails when it is turned into text."""
+    error = sys.exc_info()[1]
+    told = "" if error is None else f" ({clean_name(type(error).__name__)})"
+    if sys.stderr is not None:
+        sys.stderr.write(f"a log line of {clean_name(record.name)} could not be written{told}\n")
 
 
 class _Reduce(logging.Filter):

@@ -8,7 +8,6 @@ import os
 import threading
 from typing import Any
 
-import dramatiq
 import structlog
 from dramatiq.middleware import Middleware
 
@@ -31,8 +30,17 @@ class Leak(Exception):
         return f"Leak({TEXT})"
 
 
+class Unsayable:
+    """What fails when it is turned into text."""
+
+    def __str__(self) -> str:
+        raise Leak
+
+    __repr__ = __str__
+
+
 class Numbers(Payload):
-    numbers: dict[str, int] = {}
+    numbers: dict[str, int]
 
 
 def leak() -> None:
@@ -72,12 +80,12 @@ def base(_: Payload, run: Run) -> None:
 
 @job("leak.class", payload=Payload, key="class")
 def made_class(_: Payload, run: Run) -> None:
-    raise type("Odd\x00\x1b<b>", (Exception,), {})(TEXT)
+    raise type("Odd\x1b<b>", (Exception,), {})(TEXT)
 
 
 @job("leak.answer", payload=Payload, key="answer")
 def answer(_: Payload, run: Run) -> Any:
-    return type("Odd\x00\x1b<b>", (), {"__repr__": lambda self: TEXT})()
+    return type("Odd\x1b<b>", (), {"__repr__": lambda self: TEXT})()
 
 
 @job("leak.result", payload=Payload, key="result")
@@ -97,8 +105,8 @@ def verbs(_: Payload, run: Run) -> Any:
         lambda: run.log(TEXT),
         lambda: numbers.send(numbers={SECRET: TEXT}),
         lambda: numbers.send(**{SECRET: 1}),
-        lambda: numbers.send_with_options(kwargs={}, key=TEXT),
-        lambda: numbers.send_with_options(kwargs={}, queue=SECRET + " x"),
+        lambda: numbers.send_with_options(kwargs={"numbers": {}}, key=TEXT),
+        lambda: numbers.send_with_options(kwargs={"numbers": {}}, queue=SECRET + " x"),
     ):
         try:
             call()
@@ -127,6 +135,9 @@ def logged(_: Payload, run: Run) -> None:
         logging.getLogger("app").exception("it failed: %s", error)
         logging.getLogger("urllib3").warning("retrying %(why)s", {"why": error})
         logging.getLogger("app").error(error)
+        logging.getLogger("app").error("odd %s", Unsayable())
+        logging.getLogger("app").error("odd %d", error)
+        structlog.get_logger("app").error("odd", value=Unsayable())
         structlog.get_logger("app").exception("it failed", cause=error, causes=[error, {"e": error}])
     raise RuntimeError(TEXT)
 
@@ -164,20 +175,3 @@ class Speaking(Middleware):
 
 
 broker().add_middleware(Speaking())
-
-#: Each type, and the codes that its failure may have.
-CODES = {
-    "leak.sync": {"Leak"},
-    "leak.coroutine": {"Leak"},
-    "leak.group": {"ExceptionGroup"},
-    "leak.base": {"SystemExit"},
-    "leak.class": {"Odd___b_"},
-    "leak.answer": {"outcome_unknown"},
-    "leak.result": {"payload_invalid"},
-    "leak.verbs": {"usage"},
-    "leak.wake": {"payload_invalid"},
-    "leak.logged": {"RuntimeError"},
-    "leak.store": {"refused", "usage"},
-}
-
-__all__ = ["CODES", "dramatiq"]
