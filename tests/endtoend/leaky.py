@@ -134,6 +134,7 @@ def logged(_: Payload, run: Run) -> None:
     except Leak as error:
         logging.getLogger("app").exception("it failed: %s", error)
         logging.getLogger("urllib3").warning("retrying %(why)s", {"why": error})
+        logging.getLogger("app").exception(f"it failed: {error} and {error!r}")
         logging.getLogger("app").error(error)
         logging.getLogger("app").error("odd %s", Unsayable())
         logging.getLogger("app").error("odd %d", error)

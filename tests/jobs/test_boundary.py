@@ -255,3 +255,17 @@ def test_a_message_of_a_program_with_its_own_loop_is_looked_at(
     assert lease is not None
     assert jobs.renew(lease, percent=5, message=f"with {TOKEN}").held
     assert read(store, lease.id).progress_message == REDACTED
+
+
+def test_a_line_that_a_run_puts_on_its_job_is_looked_at(
+    broker: Broker, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JOBS_SECRET_REDACT", "true")
+    do = job(broker, lambda thing, run: (run.log(f"with {TOKEN}"), run.log("plain"))[0])
+    with InlineJobs(now=NOW, url=url, broker=broker) as kit:
+        id_ = do.send(thing="a").id
+        kit.run_due()
+        lines = [kit.store.attachment(id_, one.number) for one in kit.store.attachments(id_)]
+        assert [line for line in lines if TOKEN in repr(line)] == []
+        assert len(lines) == 2
+        assert REDACTED in repr(lines)
