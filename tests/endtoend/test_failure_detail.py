@@ -27,7 +27,11 @@ TYPES = (
 
 
 #: Runs commands one after the other, as JSON on standard input has them.
-COMMANDS = (
+COMMANDS = """
+import json, sys
+from ops.cli.main import main
+sys.exit(max(main(words) for words in json.load(sys.stdin)))
+"""
     "import json, sys; from ops.cli.main import main; sys.exit(max(main(words) for words in json.load(sys.stdin)))"
 )
 
