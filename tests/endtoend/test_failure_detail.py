@@ -32,8 +32,6 @@ import json, sys
 from ops.cli.main import main
 sys.exit(max(main(words) for words in json.load(sys.stdin)))
 """
-    "import json, sys; from ops.cli.main import main; sys.exit(max(main(words) for words in json.load(sys.stdin)))"
-)
 
 
 def told(house: House, *commands: list[str]) -> str:
