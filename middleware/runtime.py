@@ -23,12 +23,13 @@ from store.errors import EngineFailed, Refused, StoreUnavailable, ValkeyUnavaila
 from store.following import switch_events
 from store.limit_settings import LimitSettings
 from store.migrations import Subject
-from store.open import open_store
+from store.open import open_in_scope
 from store.policy import Policy
 from store.settings import StoreSettings, load
 from store.valkey.address import parse
 from store.valkey.client import Client
 from store.valkey.entries import Offer
+from store.valkey.keys import prefix_of
 from store.valkey.leases import Leases
 from store.valkey.scores import job_score
 
@@ -64,7 +65,7 @@ class Runtime:
     @cached_property
     def store(self) -> Store:
         """The truth."""
-        return guarded(open_store(self.settings.store_url), self.boundary)
+        return guarded(open_in_scope(self.settings), self.boundary)
 
     @cached_property
     def name(self) -> str:
@@ -89,7 +90,9 @@ class Runtime:
         """
         with self._lock:
             if (leases := self.__dict__.get("_leases")) is None:
-                leases = self.__dict__["_leases"] = Leases(Client(parse(self._valkey_url())))
+                leases = self.__dict__["_leases"] = Leases(
+                    Client(parse(self._valkey_url())), prefix_of(self.settings.scope)
+                )
         assert isinstance(leases, Leases)
         return leases
 

@@ -17,6 +17,7 @@ from store.identity import DEFAULT_DOMAIN, job_id
 from store.job import Job, State
 from store.operations import read_policy
 from store.policy import Policy
+from store.settings import ALL
 
 #: Seconds between two readings of the published schedules.
 READ_EVERY = 15.0
@@ -58,6 +59,9 @@ class Recurring:
         self._look_at = min(coming, default=None)
 
     def _read(self) -> list[tuple[Policy, Cron, ZoneInfo]]:
+        scope = self._runtime.settings.scope
+        if scope is not None and not {DEFAULT_DOMAIN, ALL} & set(scope):
+            return []  # their rows stand in a domain that a fleet with it in scope looks after
         found = []
         for document in self._runtime.store.list("policy"):
             try:

@@ -13,6 +13,7 @@ import re
 import time
 import unicodedata
 import uuid
+from collections.abc import Iterable
 
 from store.errors import UsageError
 
@@ -72,6 +73,11 @@ def job_id(domain: str, queue: str, job_type: str, key: str | None) -> str:
         return new_id()
     digest = hashlib.sha256(SEPARATOR.join((domain, queue, job_type, key)).encode("utf-8")).digest()
     return _dressed(digest[:16], version=8)
+
+
+def name_of_scope(scope: Iterable[str]) -> str:
+    """A short name for a set of domains, the same in every process that has the same ones."""
+    return hashlib.sha256(SEPARATOR.join(sorted(set(scope))).encode("utf-8")).hexdigest()[:12]
 
 
 def new_id() -> str:

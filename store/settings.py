@@ -13,8 +13,12 @@ from typing import TypeVar
 from pydantic import Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from store.errors import SettingsInvalid
+from store.errors import SettingsInvalid, UsageError
+from store.identity import check_name
 from store.payloads import MAX_BYTES
+
+#: In JOBS_DOMAINS: every domain.
+ALL = "*"
 
 
 class Section(BaseSettings):
@@ -42,6 +46,8 @@ class StoreSettings(Section):
     home: Path = Field(default=Path(".dramaturg"), validation_alias="JOBS_HOME")
     db_url: SecretStr | None = Field(default=None, validation_alias="JOBS_DB_URL")
     valkey_url: SecretStr | None = Field(default=None, validation_alias="JOBS_VALKEY_URL")
+    domains: str | None = Field(default=None, validation_alias="JOBS_DOMAINS")
+    row_security: bool = Field(default=False, validation_alias="JOBS_PG_RLS_ENABLE")
     max_json_bytes: int = Field(default=MAX_BYTES, ge=64, le=16_777_216, validation_alias="JOBS_MAX_JSON_BYTES")
 
     events_outbox: bool | None = Field(default=None, validation_alias="JOBS_EVENTS_OUTBOX")
@@ -63,12 +69,35 @@ class StoreSettings(Section):
             raise ValueError("must start with redis://, rediss://, unix:// or redis+cluster://")
         return value
 
+    @field_validator("domains")
+    @classmethod
+    def _names_of_domains(cls, value: str | None) -> str | None:
+        if value is not None:
+            names = _parted(value)
+            if not names or (ALL in names and names != (ALL,)):
+                raise ValueError("must be names of domains, parted by commas, or * alone for all of them")
+            for name in names:
+                try:
+                    check_name("domain", name)
+                except UsageError as error:
+                    raise ValueError(str(error)) from None
+        return value
+
+    @property
+    def scope(self) -> tuple[str, ...] | None:
+        """The domains that this process may see and change; None: nothing was said, which is all."""
+        return None if self.domains is None else _parted(self.domains)
+
     @property
     def store_url(self) -> str:
         """The database's URL; unset means SQLite under the home directory."""
         if self.db_url is not None:
             return self.db_url.get_secret_value()
         return f"sqlite:///{self.home.absolute() / 'jobs.db'}"
+
+
+def _parted(names: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(name.strip() for name in names.split(",") if name.strip()))
 
 
 S = TypeVar("S", bound=Section)

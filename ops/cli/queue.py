@@ -103,13 +103,14 @@ def drain(name: str, domain: str | None, wait: str | None, as_json: bool) -> Non
 @contextmanager
 def _tools() -> Iterator[tuple[Store, Leases | None]]:
     """The store, and the leases if a Valkey is up."""
+    from store.valkey.keys import prefix_of
     from store.valkey.leases import Leases
 
     chosen = settings()
     bell = valkey(chosen)
     with opened(chosen) as store:
         try:
-            yield store, None if bell is None else Leases(bell[1])
+            yield store, None if bell is None else Leases(bell[1], prefix_of(chosen.scope))
         finally:
             if bell is not None:
                 bell[1].close()

@@ -13,7 +13,7 @@ from store.boundary import SECTIONS, guarded, load_boundary
 from store.contract import Store
 from store.engines.sockets import Answer, ping, socket_path
 from store.limit_settings import LimitSettings
-from store.open import open_store
+from store.open import open_in_scope
 from store.settings import StoreSettings, load, load_all
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def settings_of_all() -> tuple[StoreSettings, WorkerSettings]:
 def opened(chosen: StoreSettings | None = None) -> Iterator[Store]:
     """The store, migrated; closed at the end. Raises SettingsInvalid, StoreUnavailable, SchemaTooNew, and Refused where
     migrations are missing."""
-    store = guarded(open_store((chosen or settings()).store_url), load_boundary())
+    store = guarded(open_in_scope(chosen or settings()), load_boundary())
     try:
         store.check_schema()
         yield store

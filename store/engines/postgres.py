@@ -32,6 +32,7 @@ STATUS_LINE = 7  # of postmaster.pid, counted from 0
 FAREWELL = [(int(signal.SIGINT), 15.0), (int(signal.SIGQUIT), 5.0), (int(signal.SIGKILL), 5.0)]
 ROLE = DATABASE = "dramaturg"
 ADMIN = "postgres"
+GROUPS = ("dramaturg_run", "dramaturg_wake")
 
 SETTINGS = {
     "timezone": "UTC",
@@ -223,6 +224,9 @@ class Postgres:
             role = sql.Identifier(ROLE)
             if connection.execute("SELECT 1 FROM pg_roles WHERE rolname = %s", [ROLE]).fetchone() is None:
                 connection.execute(sql.SQL("CREATE ROLE {} LOGIN").format(role))
+            for group in GROUPS:  # which the migrations grant rights to, and may not make
+                if connection.execute("SELECT 1 FROM pg_roles WHERE rolname = %s", [group]).fetchone() is None:
+                    connection.execute(sql.SQL("CREATE ROLE {} NOLOGIN").format(sql.Identifier(group)))
             if connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", [DATABASE]).fetchone() is None:
                 _make_database(connection, DATABASE, "template1")
             if self.password is not None:

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from typing import Any, Final, TypeVar
 
 import psycopg
-from psycopg import generators
+from psycopg import generators, sql
 from psycopg.conninfo import conninfo_to_dict
 from psycopg.errors import error_from_result
 from psycopg.pq import ExecStatus, Format, TransactionStatus
@@ -64,6 +64,10 @@ _BEGIN: Final = (
 )
 
 
+#: The domains of this transaction, see ``schema/007``.
+SCOPE: Final = sql.SQL("SELECT set_config('app.domain_allowlist', {}, true)")
+
+
 class Overdue(psycopg.OperationalError):
     """The server did not answer in time."""
 
@@ -72,6 +76,7 @@ class Connection(psycopg.Connection[Any]):
     """A connection that gives up on a server that does not answer."""
 
     patience: float = PATIENCE
+    scope: str | None = None  # see ``Connections``
     maker: int = 0  # the process that made it
     born: float = 0.0
     idle_since: float = 0.0
@@ -123,9 +128,10 @@ def _until(gen: Generator[Any, Any, RV], deadline: float) -> Generator[Any, Any,
 class Connections:
     """At most ``size`` connections to one database, made when they are wanted. Safe between threads and over forks."""
 
-    def __init__(self, url: str, size: int, patience: float = PATIENCE) -> None:
-        """``patience``: seconds for one answer. Connects to nothing. Raises UsageError for a URL that libpq can't
-        read."""
+    def __init__(self, url: str, size: int, patience: float = PATIENCE, scope: str | None = None) -> None:
+        """``patience``: seconds for one answer. ``scope``: domains that row-level security lets through, parted by
+        commas, or ``*``; set for each transaction, so that a pooler may stand between. Connects to nothing. Raises
+        UsageError for a URL that libpq can't read."""
         try:
             given = conninfo_to_dict(url)
         except psycopg.Error:
@@ -136,6 +142,8 @@ class Connections:
         self._size = size
         self._patience = patience
         self._queueing = min(patience, QUEUEING)
+        self.scope = scope
+        self._begin = _BEGIN if scope is None else f"{_BEGIN}; {SCOPE.format(sql.Literal(scope)).as_string()}"
         self._forget()
         _POOLS.add(self)
 
@@ -151,6 +159,7 @@ class Connections:
         with worded():
             connection = Connection.connect(**self._parameters, autocommit=True, prepare_threshold=None)
         connection.patience = self._patience if patience is None else patience
+        connection.scope = self.scope
         connection.maker, connection.born = os.getpid(), elapsed()
         _OPEN.add(connection)
         return connection
@@ -178,7 +187,7 @@ class Connections:
         """A connection in a transaction, which is committed at the end of the block and rolled back when it raises."""
         with self.lend() as connection:
             with worded():
-                connection.execute(_BEGIN)
+                connection.execute(self._begin)
             try:
                 yield connection
             except BaseException:

@@ -67,7 +67,10 @@ def failure(error: psycopg.Error) -> DramaturgError:
             f"Postgres did not answer ({code}): check that it runs, and that the database's URL names it"
         )
     if state == _RIGHTS:
-        return Refused(f"the database's user lacks a right to do that ({code}): grant it, or use the tables' owner")
+        return Refused(
+            f"the database's user lacks a right to do that, or the row's domain is outside of the transaction's scope "
+            f"({code}): grant the right, name the domain in JOBS_DOMAINS, or use the tables' owner"
+        )
     if state in _MISSING:
         return Refused(f"the database has no such schema, table or function ({code}): run `dramaturg migrate`")
     if state == _ABORTED:

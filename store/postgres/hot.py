@@ -20,7 +20,7 @@ _WAKE: Final = (
     "SELECT w.id::text, w.state, w.generation, w.run_at, w.created, w.repeated, w.due "
     "FROM dramaturg.wake_rows($1::json, $2::timestamptz, $3::boolean) AS w"
 )
-_WAKE_NEW: Final = "SELECT dramaturg.wake_new($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)"
+_WAKE_NEW: Final = "SELECT dramaturg.wake_new($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13::timestamptz, $14)"
 _CLAIM: Final = f"SELECT {JOB} FROM dramaturg.claim_rows($1::json, $2::timestamptz) AS job"
 _RENEW: Final = "SELECT r.id::text, r.cancelled FROM dramaturg.renew_rows($1::json, $2::timestamptz) AS r"
 _SWAP: Final = (

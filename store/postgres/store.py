@@ -6,11 +6,12 @@ import builtins
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from store import attachments, migrations
 from store.attachments import Attachment, Caps, Fence, Item
 from store.contract import ARCHIVE_START, Archived, Change, Claimed, Document, Due, Renewal, Renewed, Term, Woken
+from store.errors import Refused
 from store.events import Claim, Wake
 from store.filters import Filter, Order, Tally
 from store.job import Job, Recorded
@@ -25,6 +26,8 @@ from store.postgres.values import rows
 
 Answer = TypeVar("Answer")
 
+_SCOPE: Final = "SELECT set_config('app.domain_allowlist', %(scope)s, true)"
+
 
 class PostgresStore:
     """One database. Safe between threads and over forks; see ``contract.Store``. A pooler may stand between."""
@@ -34,11 +37,21 @@ class PostgresStore:
     #: Nothing of the contract is missing here.
     gaps: frozenset[str] = frozenset()
 
-    def __init__(self, url: str, *, pool_size: int = 8, patience: float = PATIENCE) -> None:
+    def __init__(
+        self,
+        url: str,
+        *,
+        pool_size: int = 8,
+        patience: float = PATIENCE,
+        scope: str | None = None,
+        bound: bool = False,
+    ) -> None:
         """``pool_size``: connections at most, for this process; count one for each thread that may hold a transaction,
-        and two more. ``patience``: seconds to wait for the answer to one statement. Connects to nothing. Raises
-        UsageError."""
-        self._connections = Connections(url, pool_size, patience)
+        and two more. ``patience``: seconds to wait for the answer to one statement. ``scope``: domains for row-level
+        security, parted by commas, or ``*``; ``bound``: refuse to work where that does not bind us. Connects to
+        nothing. Raises UsageError."""
+        self._connections = Connections(url, pool_size, patience, scope)
+        self._bound = bound
 
     # --- the hot path
 
@@ -49,7 +62,7 @@ class PostgresStore:
         if not wakes:
             return []
         if len({wake.id for wake in wakes}) == len(wakes):
-            return self._run(lambda connection: hot.wake(connection, wakes, now, notify=notify))
+            return self._hot(lambda connection: hot.wake(connection, wakes, now, notify=notify))
         with self._connections.transaction() as connection, worded():
             return hot.wake(connection, wakes, now, notify=notify)
 
@@ -57,19 +70,19 @@ class PostgresStore:
         self, *, limit: int = 100, after: Mapping[str, Due] | None = None, now: datetime | None = None
     ) -> builtins.list[Due]:  # fmt: skip
         """As the contract says."""
-        return self._run(lambda connection: hot.due(connection, limit, after, now))
+        return self._hot(lambda connection: hot.due(connection, limit, after, now))
 
     def claim(self, claims: Sequence[Claim], *, now: datetime | None = None) -> builtins.list[Claimed]:
         """As the contract says."""
-        return self._run(lambda connection: hot.claim(connection, claims, now)) if claims else []
+        return self._hot(lambda connection: hot.claim(connection, claims, now)) if claims else []
 
     def renew(self, renewals: Sequence[Renewal], *, now: datetime | None = None) -> builtins.list[Renewed]:
         """As the contract says."""
-        return self._run(lambda connection: hot.renew(connection, renewals, now)) if renewals else []
+        return self._hot(lambda connection: hot.renew(connection, renewals, now)) if renewals else []
 
     def swap(self, changes: Sequence[Change], *, now: datetime | None = None) -> builtins.list[bool]:
         """As the contract says; one statement, history and all."""
-        return self._run(lambda connection: hot.swap(connection, changes, now)) if changes else []
+        return self._hot(lambda connection: hot.swap(connection, changes, now)) if changes else []
 
     # --- reading and operating
 
@@ -186,7 +199,15 @@ class PostgresStore:
 
     def adopt(self, connection: Any) -> Transaction:
         """As the contract says; nothing of the caller's connection is changed."""
-        return adopt(connection)
+        adopted = adopt(connection)
+        if self._connections.scope is not None and adopted is not connection:
+            with worded():
+                rows(
+                    connection,
+                    "SELECT set_config('app.domain_allowlist', %(scope)s, true)",
+                    {"scope": self._connections.scope},
+                )
+        return adopted
 
     def ring(self) -> None:
         """As the contract says."""
@@ -209,8 +230,20 @@ class PostgresStore:
         return count
 
     def check_schema(self, subjects: Sequence[Subject] = ()) -> None:
-        """As the contract says."""
+        """As the contract says; and Refused where row-level security does not bind us though it should, or hides every
+        row because nobody said which domains are wanted."""
         migrations.refuse_missing(migrating.known(subjects), self._run(migrating.applied))
+        [(binding,)] = self._run(lambda connection: rows(connection, "SELECT row_security_active('dramaturg.job')"))
+        if self._bound and not binding:
+            raise Refused(
+                "JOBS_PG_RLS_ENABLE is set, but row-level security does not bind this user of the database: it wants "
+                "Postgres 15, and a user who is no superuser and does not own the tables: a member of dramaturg_run"
+            )
+        if binding and self._connections.scope is None:
+            raise Refused(
+                "row-level security binds this user of the database, and no domains are named: set JOBS_DOMAINS to "
+                "their names, or to * for all of them"
+            )
 
     def ping(self) -> datetime:
         """As the contract says."""
@@ -222,6 +255,13 @@ class PostgresStore:
         """As the contract says."""
         self._connections.close()
 
-    def _run(self, work: Callable[[Connection], Answer]) -> Answer:
+    def _hot(self, work: Callable[[Connection], Answer]) -> Answer:
+        """``work`` by ``values.called`` alone, which brings the scope along."""
         with self._connections.lend() as connection, worded():
+            return work(connection)
+
+    def _run(self, work: Callable[[Connection], Answer]) -> Answer:
+        if self._connections.scope is None:
+            return self._hot(work)
+        with self._connections.transaction() as connection, worded():
             return work(connection)

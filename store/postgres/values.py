@@ -5,14 +5,16 @@ All of it hangs on a cursor of ours, so that a caller's own connection keeps its
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import Any, Final, TypeVar, cast
 
 import psycopg
 from psycopg.adapt import AdaptersMap, Buffer, Dumper, Loader, Transformer
 from psycopg.cursor import Cursor
-from psycopg.pq import Format
+from psycopg.pq import Format, TransactionStatus
 from psycopg.raw_cursor import RawCursor
 from psycopg.rows import tuple_row
 from psycopg.types.datetime import DatetimeDumper, TimestamptzLoader
@@ -98,6 +100,16 @@ class _Numbered(RawCursor[Any]):
         return _ADAPTERS
 
 
+@lru_cache
+def _scoped(statement: str) -> str:
+    """The same with a parameter more: its scope is set while its moment, the one parameter that is cast to a
+    timestamptz, is handed to the function that it calls."""
+    last = max(int(number) for number in re.findall(r"\$(\d+)", statement))
+    scoped, places = re.subn(r"(\$\d+)::timestamptz", rf"dramaturg.scoped(${last + 1}, \1::timestamptz)", statement)
+    assert places == 1
+    return scoped
+
+
 class _Ours:
     """What psycopg's Transformer asks of a connection."""
 
@@ -114,8 +126,11 @@ def called(
     parameters: Sequence[str | None],
     make: Callable[[Sequence[Any]], Row],
 ) -> list[Row]:
-    """The rows of a statement of the hot path, whose parameters are texts for ``$1`` and so on."""
+    """The rows of a statement of the hot path, whose parameters are texts for ``$1`` and so on. In a transaction by
+    itself, a connection of ours brings its scope along."""
     if isinstance(connection, Connection):
+        if connection.scope is not None and connection.pgconn.transaction_status == TransactionStatus.IDLE:
+            statement, parameters = _scoped(statement), [*parameters, connection.scope]
         sent = [None if text is None else text.encode() for text in parameters]
         result = connection.ask(statement.encode(), sent)
         transformer = Transformer(_OURS)

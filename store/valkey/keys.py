@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from functools import lru_cache
 
 from store.errors import UsageError
+from store.identity import name_of_scope
 
 #: In the order in which every script expects them; ``lua/prelude.lua`` says what each holds.
 PARTS = (
@@ -26,6 +28,13 @@ PARTS = (
 BELL = PARTS.index("bell")
 
 PREFIX = "dramaturg"
+
+
+def prefix_of(scope: Sequence[str] | None) -> str:
+    """The prefix of a fleet that works for these domains alone; None and ``*``: for all. Each fleet has keys of its
+    own: a worker that took another's job from them could do nothing with it."""
+    return PREFIX if scope is None or "*" in scope else f"{PREFIX}.{name_of_scope(scope)}"
+
 
 # A brace would end the tag early, a percent sign would make the escape ambiguous, the rest is unreadable in a terminal.
 _ESCAPED = re.compile(r"[%{}\x00-\x20\x7f-\xa0]")

@@ -17,6 +17,7 @@ from store.events import Cancel
 from store.filters import Filter
 from store.operations import apply
 from store.rotation import BATCH, Rotated, rotate_archive
+from store.scope import ScopedStore
 from store.sealing import Key, Sealing, is_sealed, key_id
 from store.sweeps import prune
 from tests.contract.rows import TYPE, wake
@@ -119,3 +120,12 @@ def test_filters_narrow_it_down_and_those_that_it_does_not_know_are_refused(stor
         rotate_archive(store, NOW_.sealing, Filter(states=("completed",)))
     with pytest.raises(UsageError):
         rotate_archive(store, Sealing(), HERE)
+
+
+def test_a_store_that_works_for_some_domains_rotates_theirs_alone(store: Store) -> None:
+    keep(store, BEFORE, *(str(n) for n in range(5)))
+    keep(store, BEFORE, *(str(n) for n in range(5)), domain="office")
+    office: Store = ScopedStore(store, ["office"])  # type: ignore[assignment]
+    assert rotate_archive(office, NOW_.sealing, HERE, limit=3).resealed == 3
+    assert rotate_archive(office, NOW_.sealing, HERE) == Rotated(5, 2, 3, 0, 0, 0, None)
+    assert rotate_archive(store, AFTER.sealing, HERE) == Rotated(10, 0, 5, 0, 5, 0, None)

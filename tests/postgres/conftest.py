@@ -37,7 +37,7 @@ def migrated(server: Postgres) -> Iterator[str]:
 def empty(url: str) -> None:
     """Leave nothing in the database but ``TYPE``."""
     with psycopg.connect(url) as connection:
-        for table in ("job", "history", "document", "term", "outbox", "outbox_arrival", "attachment"):
+        for table in ("job", "history", "document", "term", "outbox", "outbox_arrival", "attachment", "archive"):
             connection.execute(f"DELETE FROM dramaturg.{table}")
         connection.execute("UPDATE dramaturg.outbox_counter SET last = 0")
         connection.execute("SELECT dramaturg.arm()")

@@ -58,10 +58,10 @@ def test_what_counts_and_marks_runs_with_its_owners_rights(sql: psycopg.Connecti
     """Whoever may only wake or claim can't write documents, and is counted all the same."""
     found = sql.execute(
         "SELECT proname, prosecdef, proconfig[1] FROM pg_proc "
-        "WHERE proname IN ('admit_wakes', 'claim_within', 'mark_limited') ORDER BY 1"
+        "WHERE proname IN ('admit_wakes', 'mark_limited', 'take_turns') ORDER BY 1"
     ).fetchall()
     guarded = "search_path=pg_catalog, pg_temp"
-    assert found == [(name, True, guarded) for name in ("admit_wakes", "claim_within", "mark_limited")]
+    assert found == [(name, True, guarded) for name in ("admit_wakes", "mark_limited", "take_turns")]
 
 
 def test_an_open_transaction_that_has_woken_keeps_no_claim_from_its_place(store: PostgresStore, url: str) -> None:

@@ -77,7 +77,7 @@ def test_a_user_who_may_not_create_finds_nothing_to_do_where_all_is_done(strange
         "USAGE ON ALL SEQUENCES IN SCHEMA dramaturg",
     )
     with granted(postgres_url, user_of(stranger), *rights):
-        store = PostgresStore(stranger)
+        store = PostgresStore(stranger, scope="*")
         assert store.migrate() == 0
         store.check_schema()
         publish(store, TYPE)
@@ -93,7 +93,10 @@ def test_whoever_only_wakes_needs_few_rights(stranger: str, postgres_url: str) -
         "SELECT ON dramaturg.document",
         "SELECT, INSERT, UPDATE ON dramaturg.job",
     )
-    with granted(postgres_url, user_of(stranger), *rights), psycopg.connect(stranger, autocommit=True) as caller:
+    with (
+        granted(postgres_url, user_of(stranger), *rights),
+        psycopg.connect(stranger, autocommit=True, options="-c app.domain_allowlist=default") as caller,
+    ):
         for _ in range(2):
             assert one(caller, "SELECT (dramaturg.wake('x', key => '7')).state") == "queued"
         with pytest.raises(psycopg.errors.InsufficientPrivilege):

@@ -13,9 +13,10 @@ from store.contract import ANY_VERSION, Document
 from store.engines.places import postgres_programs
 from store.engines.postgres import Postgres
 from store.errors import StoreUnavailable
+from store.following import armed
 from store.postgres.store import PostgresStore
-from tests.contract.rows import wake
-from tests.contract.test_outbox import turn
+from tests.contract.rows import TYPE, wake
+from tests.contract.test_outbox import limit, turn
 from tests.postgres.acts import eventually, one
 
 WAKE = "SELECT dramaturg.wake('test.job', key => %s, request_id => 'req')"
@@ -64,6 +65,20 @@ def test_a_reader_that_began_before_another_numbered_gives_no_position_twice(sto
         assert [(event.position, event.key) for event in reading.result(30).events] == [(1, "a"), (2, "b")]
 
 
+def test_of_two_that_switch_at_once_the_later_word_holds(store: PostgresStore, url: str) -> None:
+    limit(store, duration=1.0)
+    store.put(Document("sla", TYPE, ANY_VERSION, {"removed": True}))
+    with psycopg.connect(url) as first, ThreadPoolExecutor(1) as pool, psycopg.connect(url, autocommit=True) as watch:
+        assert one(first, "SELECT dramaturg.arm()") is True  # nothing is wanted any more, as far as it has seen
+        store.put(Document("outbox", "events", ANY_VERSION, {"on": True}))
+        second = pool.submit(armed, store)
+        assert eventually(lambda: second.done() or one(watch, "SELECT count(*) FROM pg_locks WHERE NOT granted") == 1)
+        first.commit()
+        second.result(30)
+    store.wake([wake("a")])
+    assert keys(store) == ["a"]
+
+
 def test_a_numbering_that_is_rolled_back_is_done_again(store: PostgresStore, url: str) -> None:
     turn(store)
     store.wake([wake("a")])
@@ -109,6 +124,7 @@ def test_a_stranger_who_may_only_wake_wakes_with_events_on(
         admin.execute(f"GRANT SELECT, INSERT, UPDATE ON dramaturg.job TO {waker}")
         try:
             admin.execute(f"SET ROLE {waker}")
+            admin.execute("SET app.domain_allowlist = 'default'")
             admin.execute(WAKE, ["x"])
             with pytest.raises(psycopg.errors.InsufficientPrivilege):
                 admin.execute("DELETE FROM dramaturg.outbox_arrival")

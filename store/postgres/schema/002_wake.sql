@@ -242,8 +242,8 @@ $$;
 
 -- A wake from any language, as part of the transaction that it is called in:
 --   SELECT dramaturg.wake('invoice.send', key => '7', payload => '{"invoice_id": 7}');
--- What is left out comes from the type's policy. Refusals have SQLSTATE DG001. The caller needs USAGE on this schema,
--- SELECT on document, and SELECT, INSERT and UPDATE on job.
+-- What is left out comes from the type's policy. Refusals have SQLSTATE DG001. The caller needs the rights of the role
+-- dramaturg_wake (or `SELECT dramaturg.let_in('role', 'wake')`), and a scope, see 007.
 CREATE FUNCTION dramaturg.wake(
   job_type    text,
   key         text        DEFAULT NULL,
@@ -303,6 +303,12 @@ BEGIN
   END;
   IF fault IS NOT NULL THEN
     RAISE EXCEPTION USING ERRCODE = 'DG001', MESSAGE = fault;
+  END IF;
+  IF row_security_active('dramaturg.job') AND NOT coalesce(
+    current_setting('app.domain_allowlist', true) IN ('*', domain) OR domain = ANY (dramaturg.scope()), false
+  ) THEN
+    RAISE EXCEPTION USING ERRCODE = 'DG003', MESSAGE =
+      'this transaction may not wake jobs of that domain: name it by set_config(''app.domain_allowlist'', ..., true)';
   END IF;
   start := dramaturg.later(coalesce(run_at, clock) + coalesce(delay, '0'), 0);
   IF key IS NULL THEN

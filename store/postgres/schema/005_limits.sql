@@ -144,11 +144,26 @@ BEGIN
 END
 $$;
 
+-- Claims of one quota take turns at its document of kind `flight`, until the end of their transactions. By the owner's
+-- rights, as whoever claims may have none on others' documents.
+CREATE FUNCTION dramaturg.take_turns(keys text[], taken text[], clock timestamptz) RETURNS void
+LANGUAGE sql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+SET lock_timeout = '10s'
+AS $$
+  INSERT INTO dramaturg.document AS d (kind, key, version, body, updated_at)
+  SELECT 'flight', k.key, 1, '{}', clock
+  FROM unnest(keys) AS k(key)
+  WHERE k.key <> ALL (taken) AND EXISTS (SELECT FROM dramaturg.document q WHERE q.kind = 'quota' AND q.key = k.key)
+  ORDER BY k.key
+  ON CONFLICT (kind, key) DO UPDATE SET version = d.version + 1, updated_at = excluded.updated_at
+$$;
+
 -- Claims where there are limits. What no quota governs goes on as one batch; the others one by one, each counted anew,
 -- while the quotas' documents of kind `flight` are held, so that two claims never take the last place. Those are locked
--- in the order of their keys. As the tables' owner: whoever may claim need not be allowed to write documents.
+-- in the order of their keys.
 CREATE FUNCTION dramaturg.claim_within(claims json, clock timestamptz) RETURNS SETOF dramaturg.job
-LANGUAGE plpgsql SECURITY DEFINER
+LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 SET lock_timeout = '10s'
 AS $$
@@ -168,16 +183,11 @@ BEGIN
     RETURN QUERY SELECT * FROM dramaturg.claim_rows(plain, clock, true);
   END IF;
 
-  INSERT INTO dramaturg.document AS d (kind, key, version, body, updated_at)
-  SELECT 'flight', k.key, 1, '{}', clock
-  FROM (
-    SELECT DISTINCT dramaturg.governing(j.domain, j.owner, bound.metered) AS key
+  PERFORM dramaturg.take_turns(array(
+    SELECT DISTINCT dramaturg.governing(j.domain, j.owner, bound.metered)
     FROM json_array_elements(claims) AS c(claim) JOIN dramaturg.job j ON j.id = (c.claim ->> 'id')::uuid
     WHERE j.state = 'queued'
-  ) k
-  WHERE k.key IS NOT NULL AND k.key <> ALL (bound.taken)
-  ORDER BY k.key
-  ON CONFLICT (kind, key) DO UPDATE SET version = d.version + 1, updated_at = excluded.updated_at;
+  ), bound.taken, clock);
 
   FOR one IN
     SELECT k.*
