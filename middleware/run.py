@@ -168,8 +168,7 @@ class Run:
     def log(self, text: str) -> None:
         """Put a line on the job, for whoever looks at it (``dramaturg attachments``): written at once, in no log of the
         process, and the newest are kept. Raises as ``attach`` does."""
-        item = attachments.log_line(text)
-        self._attach(item._replace(data=self._runtime.boundary.line(text, "a log line").encode()))
+        self._attach(attachments.log_line(text))
 
     def _attach(self, item: attachments.Item) -> int:
         self.check()

@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import Any, Final, cast
 
 from store import archive
+from store.attachments import LOG, Item
 from store.contract import Archived, Store, Tx, Woken
 from store.crypto_settings import CryptoSettings
 from store.events import Wake
@@ -61,6 +62,10 @@ class Boundary:
     def line(self, text: str, what: str) -> str:
         """A line of text as it may be written. Raises SecretFound, which names ``what``."""
         return self._hygiene.line(text, what) if self._hygiene.on else text
+
+    def attached(self, item: Item) -> Item:
+        """What is attached as it may be written. Raises SecretFound."""
+        return item if item.kind != LOG else item._replace(data=self.line(item.data.decode(), "a log line").encode())
 
     def read(self, job: Job, field: str) -> str | None:
         """The JSON text of a column, opened. Raises PayloadSealed."""
@@ -115,6 +120,12 @@ class _GuardedStore(_Guarded):
         """As ``Store.transaction``."""
         with self._real.transaction() as tx:
             yield cast(Tx, _Guarded(tx, self._boundary))
+
+    def attach(self, job_id: str, items: Sequence[Item], **options: Any) -> list[int] | None:
+        """As ``Store.attach``: lines are looked at, files are not."""
+        clean = [self._boundary.attached(item) for item in items]
+        given: list[int] | None = self._real.attach(job_id, clean, **options)
+        return given
 
     def adopt(self, connection: Any) -> Tx:
         """As ``Store.adopt``."""

@@ -139,6 +139,16 @@ def test_secrets_are_refused_or_redacted_and_named_by_their_path(store: Store, d
     assert TOKEN not in refused.out + refused.err
 
 
+def test_a_line_that_somebody_puts_on_a_job_is_looked_at(store: Store, dramaturg: Command) -> None:
+    id_ = wake(dramaturg, "k")
+    refused = dramaturg("attach", id_, "--log", f"with {TOKEN}", JOBS_SECRET_REJECT="true")
+    assert refused.code == 2
+    assert TOKEN not in refused.err
+    assert store.attachments(id_) == []
+    assert dramaturg("attach", id_, "--log", f"with {TOKEN}", JOBS_SECRET_REDACT="true").code == 0
+    assert TOKEN.encode() not in (store.attachment(id_, 1) or ("", b""))[1]
+
+
 def test_settings_of_the_boundary_are_told_with_all_others(dramaturg: Command, tmp_path: Path) -> None:
     ran = dramaturg(
         "list", JOBS_CRYPTO_KEY="hunter2", JOBS_SECRET_PATTERNS="(", JOBS_CRYPTO_SECONDARY_KEY_FILE=str(tmp_path)
