@@ -10,15 +10,15 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import dramatiq
-from dramatiq.errors import DecodeError
 
 from middleware import logs
 from middleware.delivery import Delivery, JobDelivery
+from middleware.envelopes import message_of
 from middleware.holding import Holding
 from middleware.settings import SHORT_LEASE
 from store import clock
 from store.contract import Claimed as RowClaimed
-from store.errors import Refused, StoreUnavailable, ValkeyUnavailable
+from store.errors import PayloadInvalid, Refused, StoreUnavailable, ValkeyUnavailable
 from store.events import Claim, GiveBack, Release
 from store.identity import new_lease_id
 from store.policy import Policy
@@ -194,12 +194,12 @@ class Consumer(dramatiq.Consumer):
             self._settle(lambda: self._runtime.leases.ack(self._queue, [Ack(claim.member, claim.token)]))
             return None
         try:
-            message = dramatiq.Message.decode(claim.envelope)
-            message.options.pop("eta", None)  # it is due: Dramatiq's worker would keep it in memory
-        except (DecodeError, AttributeError, TypeError) as error:
+            message = message_of(claim.envelope)
+        except PayloadInvalid as error:
             logs.trouble("message_undecodable", error)
             self._settle(lambda: self._runtime.leases.bury(self._queue, [Burial(claim.member, claim.token)]))
             return None
+        message.options.pop("eta", None)  # it is due: Dramatiq's worker would keep it in memory
         most = LANE_MOST if self._own_lane else None
         self._runtime.in_hand.add_message(claim.token, self._queue, claim.member, self._lease, most)
         return Delivery(message, claim.member, claim.token, partial(self._message_over, claim.token))

@@ -41,7 +41,7 @@ from store import clock, payloads
 from store.boundary import guarded, load_boundary
 from store.clock import PARKED
 from store.contract import ANY_VERSION, Document, Store, Woken
-from store.errors import NotFound, Refused, StoreUnavailable, UsageError
+from store.errors import NotFound, PayloadSealed, Refused, StoreUnavailable, UsageError
 from store.events import Cancel, Wake
 from store.filters import Filter
 from store.identity import DEFAULT_DOMAIN, job_id, new_lease_id
@@ -253,11 +253,11 @@ class InlineJobs:
         job_type = job if isinstance(job, str) else job.actor_name
         wanted = to_jsonable_python(fields)
         found = self.store.find(Filter(job_type=job_type), order="created", limit=10_000)
-        rows = [self._runtime.boundary.opened(row) for row in found]
+        rows = [self._opened(row) for row in found]
         return [row for row in rows if wanted.items() <= payloads.decode(row.payload).items()] if wanted else rows
 
     def job(self, id_: str) -> Job:
-        """The row of an id, its columns open where they are encrypted. Raises NotFound, PayloadSealed."""
+        """The row of an id, its columns open where they are encrypted with a key that is here. Raises NotFound."""
         row = self._read(id_)
         if row is None:
             raise NotFound("there is no such job: its type may keep no finished rows")
@@ -265,7 +265,13 @@ class InlineJobs:
 
     def _read(self, id_: str) -> Job | None:
         row = self.store.read([id_])[0]
-        return None if row is None else self._runtime.boundary.opened(row)
+        return None if row is None else self._opened(row)
+
+    def _opened(self, row: Job) -> Job:
+        try:
+            return self._runtime.boundary.opened(row)
+        except PayloadSealed:
+            return row
 
     def history(self, id_: str) -> list[Recorded]:
         """What a job's history says, newest first."""

@@ -196,7 +196,7 @@ def check_queue(queue: str) -> str:
     if queue == SCHEDULER_QUEUE:
         raise UsageError(f"the queue {queue!r} is the scheduler's own: choose another name")
     if not _QUEUE.fullmatch(queue):
-        raise UsageError(f"{queue!r} can't be a queue of workers: use letters, digits and . _ -, a letter or _ first")
+        raise UsageError("that can't be a queue of workers: use letters, digits and . _ -, a letter or _ first")
     return queue
 
 

@@ -8,6 +8,7 @@ record's arguments by their class and id, and a traceback by class, code and pla
 from __future__ import annotations
 
 import logging
+import re
 import sys
 import threading
 from collections.abc import MutableMapping
@@ -17,7 +18,7 @@ from typing import Any
 import structlog
 from dramatiq import Message, MessageProxy
 
-from middleware.failures import describe
+from middleware.failures import clean_name, describe
 from store import clock
 from store.events import Failure
 from store.job import Job
@@ -26,6 +27,12 @@ log: structlog.typing.FilteringBoundLogger = structlog.get_logger("dramaturg")
 
 #: The same for lines that every run writes: bound once by ``configure``, where ``log`` binds anew at each call.
 _runs = log
+
+#: Loggers of drivers, whose finer lines hold statements, frames, addresses and servers' texts: warnings and worse only.
+DRIVERS = ("psycopg", "redis", "surrealdb", "websockets")
+
+#: Loggers whose lines describe the objects at hand, errors and all, from the first bracket or the second line on.
+DESCRIBING = ("asyncio",)
 
 #: Seconds between two lines about the same trouble.
 QUIET = 60.0
@@ -162,9 +169,24 @@ def configure(level: str, style: str) -> None:
         root.addHandler(logging.StreamHandler())
     for handler in root.handlers:
         handler.setFormatter(formatter)
+        handler.handleError = _unwritable  # type: ignore[method-assign]  # Python's own prints the error's text
         if not any(isinstance(known, _Reduce) for known in handler.filters):
             handler.addFilter(_Reduce())
     root.setLevel(level.upper())
+    for name in DRIVERS:
+        logging.getLogger(name).setLevel(max(logging.WARNING, root.level))
+
+
+def _unwritable(record: logging.LogRecord) -> None:
+    """A line that could not be written, such as one whose value fails when it is turned into text."""
+    error = sys.exc_info()[1]
+    told = "" if error is None else f" ({clean_name(type(error).__name__)})"
+    if sys.stderr is not None:
+        sys.stderr.write(f"a log line of {clean_name(record.name)} could not be written{told}\n")
+
+
+#: Characters of an error's text that are looked for in a line: fewer are a part of any word.
+_SPOKEN_LEAST = 3
 
 
 class _Reduce(logging.Filter):
@@ -177,12 +199,29 @@ class _Reduce(logging.Filter):
             record.args = _reduced(record.args)
         if isinstance(record.msg, BaseException):
             record.msg, record.args = _reduced(record.msg), ()
+        if record.name in DESCRIBING:
+            record.msg, record.args = re.split(r"[<\n]", record.getMessage(), maxsplit=1)[0].strip(), ()
         if record.exc_info and record.exc_info[1] is not None and not isinstance(record.msg, dict):
+            record.msg = _without(str(record.msg), record.exc_info[1])
             failure = describe(record.exc_info[1])
             note = f" [{failure.kind} {failure.code} at {failure.place}]"
             record.msg = f"{record.msg}{note.replace('%', '%%') if record.args else note}"
         record.exc_info = record.exc_text = None
         return True
+
+
+def _without(text: str, error: BaseException) -> str:
+    """``text`` without what the error says, which somebody may have put in."""
+    said = [error, *error.args]
+    for one in said:
+        try:
+            spoken = [str(one), repr(one)]
+        except Exception:  # noqa: BLE001 - an error that can't be turned into text is in no text
+            continue
+        for words in spoken:
+            if len(words) > _SPOKEN_LEAST:
+                text = text.replace(words, "...")
+    return text
 
 
 def _reduced(value: Any, depth: int = 3) -> Any:

@@ -11,7 +11,9 @@ from contextlib import contextmanager
 from datetime import datetime
 from typing import Any, Final, cast
 
-from store.contract import Store, Tx, Woken
+from store import archive
+from store.attachments import LOG, Item
+from store.contract import Archived, Store, Tx, Woken
 from store.crypto_settings import CryptoSettings
 from store.events import Wake
 from store.hygiene import Hygiene, HygieneSettings
@@ -55,7 +57,15 @@ class Boundary:
 
     def message(self, text: str | None) -> str | None:
         """A progress message as it may be written. Raises SecretFound."""
-        return self._hygiene.line(text, "the progress message") if text and self._hygiene.on else text
+        return None if text is None else self.line(text, "the progress message")
+
+    def line(self, text: str, what: str) -> str:
+        """A line of text as it may be written. Raises SecretFound, which names ``what``."""
+        return self._hygiene.line(text, what) if self._hygiene.on else text
+
+    def attached(self, item: Item) -> Item:
+        """What is attached as it may be written. Raises SecretFound."""
+        return item if item.kind != LOG else item._replace(data=self.line(item.data.decode(), "a log line").encode())
 
     def read(self, job: Job, field: str) -> str | None:
         """The JSON text of a column, opened. Raises PayloadSealed."""
@@ -66,6 +76,13 @@ class Boundary:
         """``job`` with all of its columns open. Raises PayloadSealed."""
         opened: dict[str, Any] = {field: self.read(job, field) for field in FIELDS}
         return job._replace(**opened)
+
+    def opened_archive(self, kept: Archived) -> Archived:
+        """``kept`` with all of its columns open. Raises PayloadSealed."""
+        closed = {where: text for where, text in archive.texts(kept).items() if is_sealed(text)}
+        opened = {where: self.sealing.open(text, place_of(kept, archive.field_of(where)))
+                  for where, text in closed.items()}  # fmt: skip
+        return archive.with_texts(kept, opened) if opened else kept
 
 
 def load_boundary() -> Boundary:
@@ -104,12 +121,18 @@ class _GuardedStore(_Guarded):
         with self._real.transaction() as tx:
             yield cast(Tx, _Guarded(tx, self._boundary))
 
+    def attach(self, job_id: str, items: Sequence[Item], **options: Any) -> list[int] | None:
+        """As ``Store.attach``: lines are looked at, files are not."""
+        clean = [self._boundary.attached(item) for item in items]
+        given: list[int] | None = self._real.attach(job_id, clean, **options)
+        return given
+
     def adopt(self, connection: Any) -> Tx:
         """As ``Store.adopt``."""
         ours = isinstance(connection, _Guarded)
         return cast(Tx, connection if ours else _Guarded(self._real.adopt(connection), self._boundary))
 
 
-def place_of(of: Wake | Job, field: str) -> Place:
+def place_of(of: Wake | Job | Archived, field: str) -> Place:
     """Where a column of a row stands."""
     return Place(of.domain, of.queue, of.job_type, of.id, field)

@@ -110,6 +110,10 @@ class Archived(NamedTuple):
     archived_at: datetime | None = None
 
 
+#: Where the archive begins: an id and a generation before all others.
+ARCHIVE_START = ("00000000-0000-0000-0000-000000000000", 0)
+
+
 class Term(NamedTuple):
     """An answer to ``lead``. ``settled`` tells that the term has been held without a gap for the grace asked for."""
 
@@ -144,7 +148,8 @@ class Tx(Protocol):
         ...
 
     def archive(self, rows: Sequence[Archived], *, now: datetime | None = None) -> None:
-        """Keep rows that this transaction deletes; the same id and generation again replaces what was kept."""
+        """Keep rows that this transaction deletes; the same id and generation again replaces what was kept, and an
+        ``archived_at`` that is given stays."""
         ...
 
     def execute(self, statement: str, parameters: Mapping[str, Any] | None = None) -> list[tuple[Any, ...]]:
@@ -238,6 +243,10 @@ class Store(Protocol):
 
     def archived(self, job_id: str) -> list[Archived]:
         """What was kept of a pruned job, newest generation first, at most 100."""
+        ...
+
+    def archive_page(self, after: tuple[str, int] = ARCHIVE_START, *, limit: int = 100) -> list[Archived]:
+        """What was kept, by (id, generation), from behind ``after`` on."""
         ...
 
     def orphans(self, *, remove: bool = False, limit: int = 10_000) -> int:

@@ -15,7 +15,20 @@ from datetime import datetime
 from typing import Any, Final, cast
 
 from store.attachments import Attachment
-from store.contract import Archived, Change, Claimed, Document, Due, Renewal, Renewed, Store, Term, Tx, Woken
+from store.contract import (
+    ARCHIVE_START,
+    Archived,
+    Change,
+    Claimed,
+    Document,
+    Due,
+    Renewal,
+    Renewed,
+    Store,
+    Term,
+    Tx,
+    Woken,
+)
 from store.errors import NotAllowed, Refused
 from store.events import Claim, Wake
 from store.filters import Filter, Order, Tally
@@ -202,6 +215,17 @@ class ScopedStore(_Scoped):
     def history(self, job_id: str, *, limit: int = 50) -> builtins.list[Recorded]:
         """As the contract says."""
         return self._real.history(job_id, limit=limit) if self._visible([job_id]) else []
+
+    def archive_page(self, after: tuple[str, int] = ARCHIVE_START, *, limit: int = 100) -> builtins.list[Archived]:
+        """As the contract says; what is kept of others is turned over, a page at a time, up to the archive's end."""
+        kept: builtins.list[Archived] = []
+        while len(kept) < limit:
+            page = self._real.archive_page(after, limit=limit)
+            kept += [row for row in page if row.domain in self._scope]
+            if len(page) < limit:
+                break
+            after = (page[-1].id, page[-1].generation)
+        return kept[: max(limit, 0)]
 
     def archived(self, job_id: str) -> builtins.list[Archived]:
         """As the contract says."""

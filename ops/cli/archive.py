@@ -8,6 +8,7 @@ from ops.cli import output
 from ops.cli.options import json_option
 from ops.cli.session import opened
 from store.archive import parts, read
+from store.boundary import load_boundary
 from store.contract import Archived
 from store.errors import NotFound
 from store.identity import check_id
@@ -33,10 +34,13 @@ def meta(id_: str, as_json: bool) -> None:
 
 @archive.command()
 @click.argument("id_", metavar="ID")
+@click.option("--reveal", is_flag=True, help="Open what is encrypted, with the keys of this process.")
 @json_option
-def show(id_: str, as_json: bool) -> None:
+def show(id_: str, reveal: bool, as_json: bool) -> None:
     """Show the newest life of the deleted job ID, payload and result included."""
     newest = _kept(id_)[0]
+    if reveal:
+        newest = load_boundary().opened_archive(newest)
     columns = read(newest)
     if as_json:
         output.emit(columns | {"archived_at": output.moment(newest.archived_at)})

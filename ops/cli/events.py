@@ -104,7 +104,7 @@ def _following(store: Store, cursor: int | None, limit: int, narrowing: dict[str
 def _position(word: str | None) -> int | None:
     if word in (None, "oldest", "newest"):
         return None
-    if not word.isascii() or not word.isdigit() or int(word) >= 2**63:
+    if not word.isascii() or not word.isdigit() or len(word) > 19 or int(word) >= 2**63:
         raise UsageError("--after wants a position (a whole number), oldest or newest")
     return int(word)
 

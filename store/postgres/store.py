@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar
 
 from store import attachments, migrations
 from store.attachments import Attachment, Caps, Fence, Item
-from store.contract import Archived, Change, Claimed, Document, Due, Renewal, Renewed, Term, Woken
+from store.contract import ARCHIVE_START, Archived, Change, Claimed, Document, Due, Renewal, Renewed, Term, Woken
 from store.errors import Refused
 from store.events import Claim, Wake
 from store.filters import Filter, Order, Tally
@@ -108,6 +108,10 @@ class PostgresStore:
     def archived(self, job_id: str) -> builtins.list[Archived]:
         """As the contract says."""
         return self._run(lambda connection: archive.read(connection, job_id))
+
+    def archive_page(self, after: tuple[str, int] = ARCHIVE_START, *, limit: int = 100) -> builtins.list[Archived]:
+        """As the contract says."""
+        return self._run(lambda connection: archive.page(connection, after, limit))
 
     def orphans(self, *, remove: bool = False, limit: int = 10_000) -> int:
         """As the contract says."""

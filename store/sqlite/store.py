@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from store import attachments, clock, migrations
 from store.attachments import Attachment, Caps, Fence, Item
-from store.contract import Archived, Change, Claimed, Document, Due, Renewal, Renewed, Term, Woken
+from store.contract import ARCHIVE_START, Archived, Change, Claimed, Document, Due, Renewal, Renewed, Term, Woken
 from store.errors import Refused
 from store.events import Claim, Wake
 from store.filters import Filter, Order, Tally
@@ -106,6 +106,10 @@ class SqliteStore:
     def archived(self, job_id: str) -> builtins.list[Archived]:
         """As the contract says."""
         return self._connections.read(lambda cursor: archive.read(cursor, job_id))
+
+    def archive_page(self, after: tuple[str, int] = ARCHIVE_START, *, limit: int = 100) -> builtins.list[Archived]:
+        """As the contract says."""
+        return self._connections.read(lambda cursor: archive.page(cursor, after, limit))
 
     def orphans(self, *, remove: bool = False, limit: int = 10_000) -> int:
         """As the contract says."""

@@ -10,7 +10,7 @@ from typing import Any
 
 from store import attachments, clock, migrations
 from store.attachments import Attachment, Caps, Fence, Item
-from store.contract import Archived, Change, Claimed, Document, Due, Renewal, Renewed, Term, Woken
+from store.contract import ARCHIVE_START, Archived, Change, Claimed, Document, Due, Renewal, Renewed, Term, Woken
 from store.events import Claim, Wake
 from store.filters import Filter, Order, Tally
 from store.job import Job, Recorded
@@ -105,6 +105,10 @@ class SurrealStore:
     def archived(self, job_id: str) -> builtins.list[Archived]:
         """As the contract says."""
         return archive.archived(self._read(archive.read(job_id), None))
+
+    def archive_page(self, after: tuple[str, int] = ARCHIVE_START, *, limit: int = 100) -> builtins.list[Archived]:
+        """As the contract says."""
+        return archive.archived(self._read(archive.page(after, limit), None))
 
     def orphans(self, *, remove: bool = False, limit: int = 10_000) -> int:
         """As the contract says."""

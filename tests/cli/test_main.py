@@ -27,7 +27,15 @@ def test_help_loads_nothing_that_takes_time() -> None:
 
 
 #: Commands that have commands, each of which takes --json.
-GROUPS = {"proposals": "list", "sweep": "ttl", "archive": "meta", "queue": "list", "quota": "list", "sla": "list"}
+GROUPS = {
+    "proposals": "list",
+    "sweep": "ttl",
+    "archive": "meta",
+    "queue": "list",
+    "quota": "list",
+    "sla": "list",
+    "crypto": "rotate",
+}
 
 
 @pytest.mark.parametrize(("group", "name"), GROUPS.items())

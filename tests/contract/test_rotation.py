@@ -234,3 +234,13 @@ def test_every_row_that_the_schema_allows_can_hold_envelopes(store: Store) -> No
     job = read(store, id_)
     assert BEFORE.read(job, "payload") == big
     assert place_of(job, "payload").domain == row().domain
+
+
+def test_a_replay_of_once_leaves_the_sealed_original_as_it_is(store: Store) -> None:
+    first = wake("k", payload='{"n":1}', once=True)
+    [id_] = sealed_wakes(store, BEFORE, first)
+    before = read(store, id_)
+    [again] = guarded(store, NOW_).wake([wake("k", payload='{"n":2}', once=True)])
+    assert again.id == id_
+    assert read(store, id_) == before
+    assert BEFORE.read(before, "payload") == '{"n":1}'

@@ -10,10 +10,13 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from store.archive import Archiving, kept
+from store.boundary import place_of
 from store.crypto_settings import CryptoSettings
 from store.errors import PayloadSealed, SettingsInvalid, UsageError
 from store.sealing import Key, Place, Sealing, is_sealed, key_id
 from store.settings import load
+from tests.contract.rows import row, wake
 
 OLD, NEW = Key(b"o" * 32), Key(b"n" * 32)
 OLD_TEXT = base64.b64encode(b"o" * 32).decode()
@@ -55,6 +58,16 @@ def test_what_was_moved_to_another_row_or_column_does_not_open(elsewhere: tuple[
     sealed = Sealing(OLD).seal('{"n":1}', PLACE)
     with pytest.raises(PayloadSealed):
         Sealing(OLD).open(sealed, Place(*elsewhere))
+
+
+def test_a_rows_place_is_all_of_its_identity_whether_it_is_woken_stored_or_kept() -> None:
+    job = row(key="k")
+    asked = wake("k")._replace(id=job.id, domain=job.domain, queue=job.queue, job_type=job.job_type)
+    places = [place_of(job, "payload"), place_of(asked, "payload"), place_of(kept(job, Archiving()), "payload")]
+    assert len({place.bound for place in places}) == 1
+    others = [job._replace(**{name: "other"}) for name in ("domain", "queue", "job_type", "id")]  # type: ignore[arg-type]
+    bound = [place_of(other, "payload").bound for other in others] + [place_of(job, "result").bound]
+    assert len({*bound, places[0].bound}) == 6
 
 
 def test_another_key_does_not_open_it_and_the_error_names_the_key_that_would() -> None:

@@ -75,3 +75,47 @@ def test_the_same_trouble_is_told_once_a_minute_with_a_count(monkeypatch: pytest
     moment[0] += 61
     assert throttle.due("valkey_error") == 5
     assert throttle.due("valkey_error") == 0
+
+
+def test_what_asyncio_tells_of_its_tasks_ends_before_what_they_hold(lines: io.StringIO) -> None:
+    logging.getLogger("asyncio").warning(
+        "Executing %s took 0.2 seconds", "<Task finished coro=<pay()> result='hunter2'>"
+    )
+    logging.getLogger("asyncio").error("Task exception was never retrieved\nfuture: <Task exception=E('hunter2')>")
+    events = [json.loads(line)["event"] for line in lines.getvalue().splitlines()]
+    assert events == ["Executing", "Task exception was never retrieved"]
+
+
+@pytest.mark.parametrize("driver", logs.DRIVERS)
+def test_fine_lines_of_drivers_are_not_written_at_any_level(lines: io.StringIO, driver: str) -> None:
+    logging.getLogger(f"{driver}.client").debug("> TEXT 'INSERT hunter2'")
+    logging.getLogger(driver).info("connection failed: hunter2")
+    assert lines.getvalue() == ""
+    logging.getLogger(f"{driver}.client").warning("it is away")
+    assert "it is away" in lines.getvalue()
+
+
+def test_an_errors_words_in_a_line_of_somebody_elses_are_taken_out(lines: io.StringIO) -> None:
+    try:
+        raise KeyError("hunter2")
+    except KeyError as error:
+        logging.getLogger("app").exception(f"it failed: {error}, that is {error!r}")
+    assert "hunter2" not in lines.getvalue()
+    assert "it failed" in lines.getvalue()
+    assert "KeyError" in lines.getvalue()
+
+
+def test_a_value_that_can_not_be_told_is_no_way_out(lines: io.StringIO, capsys: pytest.CaptureFixture[str]) -> None:
+    class Unsayable:
+        def __str__(self) -> str:
+            raise ValueError("hunter2")
+
+        __repr__ = __str__
+
+    root = logging.getLogger()
+    root.handlers = root.handlers[:1]  # without what the test runner listens by
+    logging.getLogger("app").warning("here is %s", Unsayable())
+    logs.log.warning("here", value=Unsayable())
+    told = lines.getvalue() + capsys.readouterr().err
+    assert "hunter2" not in told
+    assert told.count("could not be written (ValueError)") == 2
