@@ -7,6 +7,7 @@ import unicodedata
 import uuid
 from pathlib import Path
 
+from actors.access.endpoint import is_remote
 from store.errors import UsageError
 
 #: Characters at most; the schemas' CHECKs say the same.
@@ -27,8 +28,10 @@ def check_name(value: str) -> str:
 
 
 def check_path(value: Path | str) -> str:
-    """A repository's path, made absolute."""
+    """A repository's path, made absolute; one behind TLS stands as its URL."""
     _check_text("the repository's path", str(value), MAX_PATH)
+    if is_remote(str(value)):
+        return str(value)
     path = str(Path(value).absolute())
     _check_text("the repository's path", path, MAX_PATH)
     return path

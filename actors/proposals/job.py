@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from actors.access.remote import READER, Storage, opener
+from actors.access.settings import AccessSettings
 from actors.proposals.model import Registration
 from actors.proposals.scanning import Scan, Scanner
 from actors.proposals.settings import ProposalSettings
@@ -10,7 +12,8 @@ from dramaturg import Outcome, Run, broker, job
 from store.events import Wake
 from store.settings import load
 
-_SETTINGS = load(ProposalSettings)
+_ACCESS, _SETTINGS = load(AccessSettings), load(ProposalSettings)
+_STORAGE = Storage(_ACCESS, broker().runtime.settings.home)
 
 #: A pass that failed is retried no later than the next one would have come: a branch that stays missing must not make
 #: the other proposals of its repository wait longer than they do without it.
@@ -22,10 +25,12 @@ _LONGEST_BACKOFF = min(300.0, _SETTINGS.check_interval)
     payload=RepositoryRef,
     key="{repository}@{incarnation}",
     backoff_cap=_LONGEST_BACKOFF,
+    credentials=(READER,) if _ACCESS.authenticated else (),
 )
 def track_repository(ref: RepositoryRef, run: Run) -> Outcome:
     """Keep the tracked proposals of one repository and incarnation up to date."""
-    return Tracker(broker().runtime.store, _SETTINGS.check_interval).work(ref, run)
+    view = opener(_STORAGE, lambda: run.credential(READER))
+    return Tracker(broker().runtime.store, _SETTINGS.check_interval, view=view).work(ref, run)
 
 
 # No finished rows are kept: a scan leaves nothing to look at.

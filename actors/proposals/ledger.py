@@ -62,7 +62,7 @@ class Proposals:
         check_identity("domain", domain)
         where = check_path(path)
         if incarnation is None:
-            with self._view(Path(where)) as git:
+            with self._view(where) as git:
                 incarnation = git.incarnation
         check_incarnation(incarnation)
         with self._store.transaction() as tx:
@@ -125,7 +125,7 @@ class Proposals:
         if known is None and path is None:
             raise _unknown(repository)
         where = known.path if path is None and known is not None else check_path(path or "")
-        with self._view(Path(where)) as git:
+        with self._view(where) as git:
             commits, incarnation = changing.commits_of(git, repository, base, head), git.incarnation
         state = State.DRAFT if draft else State.OPEN
         with self._store.transaction() as tx:
@@ -151,7 +151,7 @@ class Proposals:
         check_branches(wanted.base, wanted.head)
         commits = None
         if base is not None or head is not None:
-            with self._view(Path(before.repository.path)) as git:
+            with self._view(before.repository.path) as git:
                 changing.check_same(git, before)
                 commits = changing.commits_of(git, before.repository.name, wanted.base, wanted.head)
         with self._store.transaction() as tx:

@@ -9,7 +9,6 @@ more, and then nothing was merged.
 from __future__ import annotations
 
 import time
-from pathlib import Path
 
 from actors.proposals import lifecycle
 from actors.proposals.book import Book
@@ -47,7 +46,7 @@ class Merger:
         proposal = read(self._store, self._book, proposal_id)
         if proposal.state is not State.MERGING:
             lifecycle.decide(proposal, Action.MERGE)
-        with self._view(Path(proposal.repository.path)) as git:
+        with self._view(proposal.repository.path) as git:
             check_same(git, proposal)
             if proposal.state is not State.MERGING:
                 proposal = self._begin(git, proposal)

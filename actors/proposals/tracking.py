@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from pathlib import Path
 
 from actors.proposals.book import FIRST, Book
 from actors.proposals.errors import BranchMissing, RepositoryMissing
@@ -69,7 +68,7 @@ class Tracker:
         if not page:
             return Done() if position.after is None else position.finish(self._interval, self._draw())
         try:
-            with self._view(Path(registration.path)) as git:
+            with self._view(registration.path) as git:
                 if git.incarnation == ref.incarnation:
                     return self._bring_up_to_date(git, page, position, run)
         except RepositoryMissing:

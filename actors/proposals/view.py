@@ -39,14 +39,14 @@ class View(Protocol):
         ...
 
 
-#: Opens a path. Raises RepositoryMissing, RepositoryUnreadable.
-OpenView = Callable[[Path], AbstractContextManager[View]]
+#: Opens a path, or what else is registered as one. Raises RepositoryMissing, RepositoryUnreadable.
+OpenView = Callable[[str], AbstractContextManager[View]]
 
 
 class GitView:
     """The view of a real repository."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path | str) -> None:
         self._repository = Repository(path)
 
     def __enter__(self) -> Self:

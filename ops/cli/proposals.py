@@ -15,12 +15,14 @@ import click
 
 from ops.cli import output
 from ops.cli.options import json_option
-from ops.cli.session import opened
+from ops.cli.session import opened, settings
 from store.identity import DEFAULT_DOMAIN
+from store.settings import load
 
 if TYPE_CHECKING:
     from actors.proposals.ledger import Proposals
     from actors.proposals.model import Proposal
+    from actors.proposals.view import OpenView
     from store.contract import Store
 
 #: ``State`` of actors/proposals/model.py, which is not imported for ``--help``; a test keeps the two alike.
@@ -54,7 +56,8 @@ def open_proposal(
 ) -> None:
     """Propose to merge branch HEAD into branch BASE of REPO.
 
-    REPO is the name of a registered repository, or the path of one, which is then registered under its folder's name.
+    REPO is the name of a registered repository, or the path of one, which is then registered under its folder's name;
+    or the tls:// URL of one on WEB_SCRIBE_SERVER.
     """
     with _ledger() as (ledger, store):
         name, path = _found(ledger, repository, domain)
@@ -149,13 +152,27 @@ def _ledger() -> Iterator[tuple[Proposals, Store]]:
         from actors.proposals.statements import SUBJECT
 
         store.check_schema([SUBJECT])
-        yield Proposals(store), store
+        yield Proposals(store, view=_view()), store
 
 
-def _found(ledger: Proposals, repository: str, domain: str) -> tuple[str, Path | None]:
+def _view() -> OpenView:
+    from actors.access.remote import READER, Storage, opener
+    from actors.access.settings import AccessSettings
+    from middleware.credentials import Credentials, CredentialSettings
+
+    credentials = Credentials(load(CredentialSettings))
+    return opener(Storage(load(AccessSettings), settings().home), lambda: credentials.open(READER))
+
+
+def _found(ledger: Proposals, repository: str, domain: str) -> tuple[str, Path | str | None]:
     """The name that REPO stands for, and where it lies if that is not known yet."""
+    from actors.access.endpoint import is_remote
     from actors.proposals.refusals import RepositoryUnknown
 
+    if is_remote(repository):
+        known = ledger.repository_at(repository, domain)
+        name = repository.split("://", 1)[1].partition("/")[2].strip("/").removesuffix(".git")
+        return (name or repository, repository) if known is None else (known.name, None)
     try:
         return ledger.repository(repository, domain).name, None
     except RepositoryUnknown:

@@ -197,7 +197,7 @@ class Desk:
         holding = Holding(claimed.job, policy, id_, 0.0)
         try:
             outcome = handler(payload.model_validate_json(claimed.job.payload), Run(holding, self._runtime))
-            finish = finish_of(holding, outcome, 1_000_000)
+            finish = finish_of(holding, outcome, self._runtime)
         except Cancelled:
             finish = plain_finish(holding, Kind.CANCELLED)
         except DramaturgError as error:

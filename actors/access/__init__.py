@@ -1,0 +1,1 @@
+"""Repositories behind TLS: access certificates from an auth server, and copies that are read as any repository is."""
