@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import random
-import resource
 import signal
 import time
 from collections.abc import Callable
@@ -22,7 +21,7 @@ STEPS = (-13, -1, 1, 7)
 #: Seconds for which the store's disk is full.
 FULL = 1.5
 #: Bytes beyond which no file grows meanwhile.
-SMALL = 4096
+SMALL = "4096"
 
 
 def _replace(world: World, victim: Process) -> None:
@@ -33,7 +32,7 @@ def _replace(world: World, victim: Process) -> None:
 
 def _freeze(victim: Process) -> None:
     os.killpg(victim.popen.pid, signal.SIGSTOP)
-    time.sleep(LEASE * 1.7)
+    time.sleep(LEASE * 2.2)
     os.killpg(victim.popen.pid, signal.SIGCONT)
 
 
@@ -84,7 +83,7 @@ def disk_full(world: World, choose: random.Random) -> None:
     """No file of the store's may grow for a while: by a limit on its writers, so that it needs no rights."""
     limit_files(world.writers(), SMALL)
     time.sleep(FULL)
-    limit_files(world.writers(), resource.RLIM_INFINITY)
+    limit_files(world.writers(), "unlimited")
     if world.database is not None and not _answers(world):  # it gave up, as a server whose log can't grow may
         world.database.kill()
         world.database.start()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import resource
 import signal
 import subprocess
 import sys
@@ -213,11 +212,20 @@ def family(pid: int) -> Iterator[int]:
         yield from family(int(child))
 
 
-def limit_files(pids: list[int], size: int) -> None:
-    """Let no file of theirs grow beyond ``size`` bytes; ``resource.RLIM_INFINITY`` lifts it."""
+def limit_files(pids: list[int], size: str) -> None:
+    """Let no file of theirs grow beyond ``size`` bytes; ``unlimited`` lifts it. Done as their own user, who may."""
     for pid in pids:
         try:
-            hard = resource.prlimit(pid, resource.RLIMIT_FSIZE)[1]
-            resource.prlimit(pid, resource.RLIMIT_FSIZE, (size, hard))
-        except ProcessLookupError:
+            owner = Path(f"/proc/{pid}").stat()
+        except FileNotFoundError:
             continue  # it ended meanwhile
+        other = owner.st_uid != os.geteuid()
+        done = subprocess.run(
+            ["prlimit", "--pid", str(pid), f"--fsize={size}:"],
+            user=owner.st_uid if other else None,
+            group=owner.st_gid if other else None,
+            extra_groups=[] if other else None,
+            capture_output=True,
+        )
+        if done.returncode != 0 and Path(f"/proc/{pid}").exists():
+            raise RuntimeError(f"prlimit failed: {done.stderr.decode()}")
