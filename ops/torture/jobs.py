@@ -8,8 +8,8 @@ import time
 import dramatiq
 
 from dramaturg import Again, Fail, Outcome, Payload, Retry, Run, Tick, broker, cron, job
+from middleware.broker import SCHEDULER_ACTOR
 from ops.torture.ledger import note
-from scheduler.reconcile import SCHEDULER_ACTOR
 
 #: Seconds for which a deaf run neither checks nor sleeps in a way that could be interrupted.
 DEAF = 0.6

@@ -24,6 +24,7 @@ from store.open import open_store
 
 LEASE = 2.0
 WORKERS = 3
+#: Every Python that has it on its path begins with ops.torture.stepped.sitecustomize.
 STEPPED = Path(__file__).parent / "stepped"
 JOBS = "ops.torture.jobs"
 SENDER = "ops.torture.sender"
@@ -164,7 +165,7 @@ class World:
         servers = [self.valkey] if self.valkey else self.cluster.nodes if self.cluster else []
         for server in servers:
             with redis.Redis.from_url(server.url, socket_timeout=5) as client:
-                client.execute_command(*words)  # type: ignore[no-untyped-call]  # redis-py's gap
+                client.execute_command(*words)
 
     def logged(self, event: str) -> int:
         """How often the workers logged ``event``."""
@@ -172,9 +173,13 @@ class World:
         return sum(path.read_bytes().count(sought) for path in self.home.glob("process-*.log"))
 
     def end_senders(self) -> None:
-        """Let them end what they do."""
+        """Let them end what they do. Raises RuntimeError for one that ended before, or badly: no load, no proof."""
         for process in self.senders:
+            early = process.popen.poll() is not None
             self.stop(process, 60)
+            if early or process.popen.returncode != 0:
+                process.reader.join(10)
+                raise RuntimeError(f"a sender ended by itself or badly: see its log in {self.home}")
 
     def close(self) -> None:
         """End everything."""
@@ -194,7 +199,7 @@ class World:
 def _copy(popen: subprocess.Popen[bytes], path: Path) -> None:
     assert popen.stdout is not None
     with popen.stdout as said, path.open("wb") as log:
-        while chunk := said.read1(65_536):  # type: ignore[attr-defined]
+        while chunk := os.read(said.fileno(), 65_536):
             log.write(chunk)
             log.flush()
 
