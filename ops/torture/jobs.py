@@ -119,3 +119,15 @@ def recurring(tick: Tick, run: Run) -> Outcome | None:
     facts = _begin("recurring", number, run)
     note("end", **facts, outcome="None")
     return None
+
+
+@job("torture.swift", payload=Numbered, keep_finished=False)
+def swift(numbered: Numbered, run: Run) -> Outcome | None:
+    """For the soak: nothing of it stays."""
+    return None
+
+
+@job("torture.kept", payload=Numbered)
+def kept(numbered: Numbered, run: Run) -> Outcome | None:
+    """For the soak: its row stays until it is pruned."""
+    return None

@@ -28,6 +28,7 @@ WORKERS = 3
 STEPPED = Path(__file__).parent / "stepped"
 JOBS = "ops.torture.jobs"
 SENDER = "ops.torture.sender"
+FEEDER = "ops.torture.feeder"
 
 
 class Setting(NamedTuple):
@@ -126,6 +127,10 @@ class World:
         """Start one."""
         self.senders.append(self._spawn(SENDER, f"{self.seed}-{len(self.senders)}", str(self.pace)))
 
+    def feeder(self, jobs: int) -> None:
+        """Start the one of the soak."""
+        self.senders.append(self._spawn(FEEDER, str(jobs)))
+
     def start(self) -> None:
         """Workers and a sender."""
         for _ in range(WORKERS):
@@ -180,6 +185,12 @@ class World:
             if early or process.popen.returncode != 0:
                 process.reader.join(10)
                 raise RuntimeError(f"a sender ended by itself or badly: see its log in {self.home}")
+
+    def end_feeders(self, patience: float) -> None:
+        """Wait until they have sent all. Raises RuntimeError for one that ended badly."""
+        for process in self.senders:
+            if process.popen.wait(patience) != 0:
+                raise RuntimeError(f"a feeder ended badly: see its log in {self.home}")
 
     def close(self) -> None:
         """End everything."""
