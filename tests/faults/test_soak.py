@@ -9,7 +9,7 @@ import pytest
 from ops.torture.measures import Sample
 from ops.torture.soak import SAMPLES, grown, soak
 
-FLAT = Sample(8e7, 30, 8, 12, 5, 2e6, 20, 1e6, 1e6)
+FLAT = Sample(8e7, 30, 8, 12, 5, 2e6, 20, 2e7, 2e7)
 
 
 @pytest.mark.early
