@@ -115,7 +115,7 @@ def _restart(world: World, number: int) -> None:
 
 
 def _prune(world: World) -> int:
-    return prune(world.store, Filter(states=("completed",), =("torture.kept",))).affected
+    return prune(world.store, Filter(states=("completed",), job_type="torture.kept")).affected
 
 
 def _rows(world: World, *states: str) -> int:
