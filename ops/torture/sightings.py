@@ -7,7 +7,7 @@ import time
 from ops.torture.world import Process, World
 
 #: Seconds to wait for such a moment.
-PATIENCE = 3.0
+PATIENCE = 15.0
 
 
 def in_hand(world: World, kind: str) -> Process | None:
