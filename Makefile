@@ -6,7 +6,7 @@ STORE ?= sqlite
 REPO ?=
 export PYTHONDONTWRITEBYTECODE := 1
 
-.PHONY: install up demo test check bench torture clean help
+.PHONY: install up demo test check bench torture soak clean help
 
 help: ## what can be made
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -40,8 +40,11 @@ bench: install ## speed beside plain Dramatiq and peers, as ratios in one run: O
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --group dev -e '.[bench]'
 	$(BIN)/python -m ops.bench $(OPTIONS)
 
-torture: install ## faults on real processes: STORE=..., MINUTES=10, SEED=...; or simulated schedules: SEEDS=from-to
-	$(if $(SEEDS),$(BIN)/python -m tests.simulation --store $(STORE) --seeds $(SEEDS),$(BIN)/python -m ops.torture --store $(STORE) --minutes $(or $(MINUTES),10) $(if $(SEED),--seed $(SEED)))
+torture: install ## faults on real processes: STORE=..., MINUTES=10, SEED=..., REPORT=file, OPTIONS="--cluster --pooler"; or SEEDS=from-to
+	$(if $(SEEDS),$(BIN)/python -m tests.simulation --store $(STORE) --seeds $(SEEDS),$(BIN)/python -m ops.torture --store $(STORE) --minutes $(or $(MINUTES),10) $(if $(SEED),--seed $(SEED)) $(if $(REPORT),--report "$(REPORT)") $(OPTIONS))
+
+soak: install ## what may not grow: STORE=..., JOBS=200000, RESTARTS=200, REPORT=file
+	$(BIN)/python -m ops.torture.soak --store $(STORE) --jobs $(or $(JOBS),200000) --restarts $(or $(RESTARTS),200) $(if $(REPORT),--report "$(REPORT)")
 
 clean: ## the environment and the data directory
 	rm -rf $(VENV) .dramaturg .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,4 +1,4 @@
-"""A sending process: wakes in transactions that commit or roll back, and cancels, until it is told to end.
+"""A sending process: wakes in transactions that commit or roll back, sends, and cancels, until it is told to end.
 
 What the ledger holds of a wake: ``committed``, ``rolledback``, or ``unknown`` where the commit was not answered.
 """
@@ -17,6 +17,18 @@ from store.events import Cancel
 from store.filters import Filter
 from store.operations import apply
 
+#: Job types and how often each is woken.
+MIX = {
+    jobs.plain: 8,
+    jobs.keyed: 8,
+    jobs.fleeting: 4,
+    jobs.retried: 1,
+    jobs.failed: 1,
+    jobs.again: 1,
+    jobs.effect: 3,
+    jobs.deaf: 1,
+}
+
 
 class RolledBack(Exception):
     """Thrown through a transaction so that nothing of it stays."""
@@ -27,30 +39,30 @@ def main() -> None:
     choose, pace = random.Random(sys.argv[1]), float(sys.argv[2])
     stopped: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, _: stopped.append(number))
-    store = jobs.plain.broker.runtime.store
+    broker = jobs.plain.broker
+    store = broker.runtime.store
     number = 0
     while not stopped:
-        actors = choose.choices(
-            [jobs.plain, jobs.keyed, jobs.retried, jobs.again], [5, 4, 1, 1], k=choose.randint(1, 4)
-        )
         wakes = []
-        for actor in actors:
+        for actor in choose.choices(list(MIX), list(MIX.values()), k=choose.randint(1, 8)):
             number += 1
             wakes.append(actor.request(kwargs={"thing": f"t{choose.randrange(40)}", "number": number}))
-        numbers = list(range(number - len(wakes) + 1, number + 1))
         ids = [wake.id for wake in wakes]
-        keeps = choose.random() < 0.85
-        note("asked", ids=ids, numbers=numbers)
+        wanted = {"ids": ids, "numbers": list(range(number - len(wakes) + 1, number + 1))}
+        sends, keeps = choose.random() < 0.4, choose.random() < 0.85
         try:
-            with store.transaction() as tx:
-                tx.wake(wakes)
-                if not keeps:
-                    raise RolledBack
-            note("committed", ids=ids, numbers=numbers)
+            if sends:
+                broker.wake(wakes)
+            else:
+                with store.transaction() as tx:
+                    tx.wake(wakes)
+                    if not keeps:
+                        raise RolledBack
+            note("committed", **wanted)
         except RolledBack:
-            note("rolledback", ids=ids, numbers=numbers)
+            note("rolledback", **wanted)
         except StoreUnavailable:
-            note("unknown" if keeps else "rolledback", ids=ids, numbers=numbers)
+            note("unknown" if sends or keeps else "rolledback", **wanted)
             time.sleep(0.2)
         if choose.random() < 0.03:
             note("cancel", ids=ids[:1])
@@ -59,7 +71,7 @@ def main() -> None:
             except StoreUnavailable:
                 note("cancel_unknown", ids=ids[:1])
         time.sleep(pace)
-    store.close()
+    broker.close()
 
 
 if __name__ == "__main__":

@@ -19,6 +19,9 @@ OURS: Final = "dramaturg:"
 _ECHOES: Final = ("NotExecuted", "Cancelled")
 _ECHO_TEXTS: Final = ("was not executed due to", "Cannot COMMIT:", "Cannot CANCEL")
 
+#: The engine could not write, a full disk for one: a cause, though its kind may be that of an echo.
+_UNWRITTEN: Final = "There was a problem with a transaction"
+
 #: Said once more for each function that what was thrown came through.
 _THROWN: Final = re.compile(r"(?:An error occurred: )+")
 _FIELD: Final = re.compile(r"field `([a-z_]+)`")
@@ -65,6 +68,8 @@ def is_conflict(text: str, kind: Any = None, details: Any = None) -> bool:
 
 
 def _is_echo(text: str, kind: Any, details: Any) -> bool:
+    if _UNWRITTEN in text:
+        return False
     if isinstance(details, Mapping) and details.get("kind") in _ECHOES:
         return True
     return any(words in text for words in _ECHO_TEXTS)
@@ -87,6 +92,8 @@ def code_of(kind: Any, details: Any) -> str:
 
 
 def _worded(text: str, code: str) -> DramaturgError:
+    if _UNWRITTEN in text:
+        return StoreUnavailable(f"SurrealDB could not write ({code}): see that its disk has room, and try again")
     if _MISSING.search(text):
         return Refused("this database of SurrealDB has none of our tables: run `dramaturg migrate`, or name another")
     if text.startswith("Parse error"):

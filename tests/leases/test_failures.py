@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import redis
 
+from ops.torture.proxy import Proxy
 from store.engines.valkey import Valkey
 from store.errors import ValkeyUnavailable
 from store.valkey import link
@@ -19,7 +20,6 @@ from store.valkey.client import Client, connect
 from store.valkey.entries import Ack, Burial, Claims, Delay, Offer, Release, Renewal, Sizes
 from store.valkey.leases import Leases
 from tests.leases.inside import Inside, raw
-from tests.leases.proxy import Proxy
 
 FULL = 60_000
 Q = "queue"
@@ -27,13 +27,13 @@ Q = "queue"
 
 @pytest.fixture
 def proxy(fresh_home: Path, own_server: Valkey) -> Iterator[Proxy]:
-    with Proxy(fresh_home, own_server.socket) as proxy:
+    with Proxy(own_server.socket, at=fresh_home / "proxy.sock") as proxy:
         yield proxy
 
 
 @pytest.fixture
-def through_proxy(proxy: Proxy) -> Iterator[Leases]:
-    client = connect(f"unix://{proxy.path}")
+def through_proxy(fresh_home: Path, proxy: Proxy) -> Iterator[Leases]:
+    client = connect(f"unix://{fresh_home / 'proxy.sock'}")
     leases = Leases(client)
     leases.claim("warm", ["t"], full_ms=FULL)  # a reply that is lost later shall not be NOSCRIPT
     leases.ack("warm", [Ack("j:1", "t")])

@@ -15,13 +15,13 @@ from pathlib import Path
 
 import pytest
 
+from ops.torture.proxy import Proxy
 from store.engines.valkey import Valkey
 from store.errors import ValkeyUnavailable
 from store.valkey.client import connect
 from store.valkey.entries import Offer
 from store.valkey.leases import Leases
 from tests.leases.inside import Inside
-from tests.leases.proxy import Proxy
 
 CHILDREN, CLAIMS = 4, 50
 
@@ -42,7 +42,7 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def tls_port(valkey_server: Valkey, certificate: Path, tmp_path: Path) -> Iterator[int]:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate)
-    with Proxy(tmp_path, valkey_server.socket, tls=context) as proxy:
+    with Proxy(valkey_server.socket, tls=context) as proxy:
         yield proxy.port
 
 

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,8 +11,8 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
+from ops.torture.pooler import Pooler
 from store.engines.postgres import Postgres
-from store.engines.sockets import free_port
 from store.postgres.store import PostgresStore
 from tests.contract.acts import publish
 from tests.contract.rows import TYPE
@@ -90,37 +87,10 @@ def connect(url: str) -> Iterator[Callable[[], psycopg.Connection]]:
 def pooler(postgres_server: Postgres, engine_home: Path) -> Iterator[int]:
     """The port of a pgbouncer in transaction mode, with two sessions for each database; it lets no setting through that
     it does not know."""
-    program = shutil.which("pgbouncer", path="/usr/sbin:/usr/bin:/usr/local/bin:/usr/local/sbin")
-    assert program is not None, "install pgbouncer: these tests need a real one"
-    server = conninfo_to_dict(postgres_server.url)
-    owner = postgres_server.data.stat()
-    home = engine_home / "pgbouncer"
-    home.mkdir()
-    port = free_port()
-    (home / "pgbouncer.ini").write_text(
-        "[databases]\n"
-        f"* = host={server['host']} port={server['port']} user={server['user']}\n"
-        "[pgbouncer]\n"
-        f"listen_addr = 127.0.0.1\nlisten_port = {port}\nunix_socket_dir =\n"
-        "auth_type = any\npool_mode = transaction\ndefault_pool_size = 2\nmax_client_conn = 200\n"
-        f"logfile = {home / 'log'}\n"
-    )
-    os.chown(home, owner.st_uid, owner.st_gid)
-    other = os.geteuid() == 0
-    process = subprocess.Popen(
-        [program, "-q", str(home / "pgbouncer.ini")],
-        user=owner.st_uid if other else None,
-        group=owner.st_gid if other else None,
-        extra_groups=[] if other else None,
-        stdin=subprocess.DEVNULL,
-    )
-    try:
-        with eventually(lambda: psycopg.connect(through(postgres_server.url, port), connect_timeout=5)):
+    with Pooler(postgres_server, engine_home / "pgbouncer") as pooler:
+        with eventually(lambda: psycopg.connect(through(postgres_server.url, pooler.port), connect_timeout=5)):
             pass
-        yield port
-    finally:
-        process.terminate()
-        process.wait(20)
+        yield pooler.port
 
 
 def through(url: str, port: int) -> str:

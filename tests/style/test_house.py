@@ -26,9 +26,9 @@ COMPOSERS = {"actors/__init__.py": {"scheduler", "dramaturg"}}
 
 #: Drivers, and the only folders that may import them.
 DRIVERS = {
-    "psycopg": ("store/postgres/", "store/engines/", "ops/bench/"),
+    "psycopg": ("store/postgres/", "store/engines/", "ops/bench/", "ops/torture/"),
     "sqlite3": ("store/sqlite/",),
-    "redis": ("store/valkey/", "store/engines/", "ops/bench/"),
+    "redis": ("store/valkey/", "store/engines/", "ops/bench/", "ops/torture/"),
     "surrealdb": ("store/surreal/", "store/engines/"),
     "surrealdb_embedded": ("store/engines/",),
     "pygit2": ("actors/proposals/",),

@@ -1,0 +1,73 @@
+"""pgbouncer in transaction mode before an embedded Postgres, with two sessions for each database."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Self
+
+from psycopg.conninfo import conninfo_to_dict
+
+from store.clock import elapsed
+from store.engines.postgres import Postgres
+from store.engines.sockets import free_port, port_is_free
+from store.errors import EngineFailed
+
+PLACES = "/usr/sbin:/usr/bin:/usr/local/bin:/usr/local/sbin"
+START_TIME = 10.0  # seconds
+
+
+class Pooler:
+    """Takes every user at ``port`` for the server's own role; it lets no setting through that it does not know."""
+
+    def __init__(self, server: Postgres, home: Path) -> None:
+        program = shutil.which("pgbouncer", path=PLACES)
+        if program is None:
+            raise EngineFailed("pgbouncer is missing: install the package pgbouncer")
+        place, owner = conninfo_to_dict(server.url), server.data.stat()
+        self.port = free_port()
+        home.mkdir()
+        (home / "pgbouncer.ini").write_text(
+            "[databases]\n"
+            f"* = host={place['host']} port={place['port']} user={place['user']}\n"
+            "[pgbouncer]\n"
+            f"listen_addr = 127.0.0.1\nlisten_port = {self.port}\nunix_socket_dir =\n"
+            "auth_type = any\npool_mode = transaction\ndefault_pool_size = 2\nmax_client_conn = 200\n"
+            f"server_login_retry = 1\nlogfile = {home / 'log'}\n"
+        )
+        os.chown(home, owner.st_uid, owner.st_gid)
+        self._command = [program, "-q", str(home / "pgbouncer.ini")]
+        self._as: dict[str, object] = {}
+        if os.geteuid() == 0:  # pgbouncer refuses to run as root
+            self._as = {"user": owner.st_uid, "group": owner.st_gid, "extra_groups": []}
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> Self:
+        """Returns when it listens; raises EngineFailed."""
+        quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        self._process = subprocess.Popen(self._command, **quiet, **self._as)  # type: ignore[call-overload]
+        deadline = elapsed() + START_TIME
+        while port_is_free(self.port):
+            if self._process.poll() is not None or elapsed() > deadline:
+                raise EngineFailed("pgbouncer did not start")
+        return self
+
+    def kill(self) -> None:
+        """kill -9."""
+        assert self._process is not None
+        self._process.kill()
+        self._process.wait(20)
+
+    def stop(self) -> None:
+        """Ends it."""
+        if self._process is not None:
+            self._process.terminate()
+            self._process.wait(20)
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
