@@ -31,6 +31,10 @@ _METHOD_AT = slice(42, 55), b"\x66method\x65query"
 #: Sessions are ours to give: one for each connection.
 _OURS = frozenset({"attach", "detach", "reset", "sessions"})
 
+#: What the engine says of a commit that it could not write, and of one that met another (which is no trouble).
+UNWRITTEN = b"There was a problem with a transaction"
+_MET_ANOTHER = ("can be retried", "ransaction conflict")
+
 _FAILED = {"code": -32000, "kind": "Internal"}
 
 
@@ -79,6 +83,8 @@ class Host:
     async def _answer(self, socket: ServerConnection, frame: bytes, mark: bytes) -> None:
         plain = frame[:1] == bytes([_MAP_OF_THREE]) and all(frame[at] == word for at, word in (_ID_AT, _METHOD_AT))
         reply = await self._engine.execute(_marked(frame, mark)) if plain else await self._checked(frame, mark)
+        if UNWRITTEN in reply and _could_not_write(reply):
+            end("the engine could not write: make room where its files are, and start it again")
         with suppress(ConnectionClosed):
             await socket.send(reply)
 
@@ -92,6 +98,29 @@ class Host:
         if foreign:
             return encode({"id": id_, "error": {**_FAILED, "message": "sessions of the client's own are not served"}})
         return await self._engine.execute(_marked(encode(request), mark))
+
+
+def _could_not_write(reply: bytes) -> bool:
+    """Whether a statement of this answer failed for that; the words alone may be anybody's data.
+
+    Such a commit may be there after the next start, beside what was acknowledged after it, as if it were the newer one.
+    So nothing is acknowledged after it: the engine ends, and whoever asked knows no more than after any crash.
+    """
+    answer = decode(reply)
+    statements = answer.get("result") if isinstance(answer, dict) else None
+    for statement in statements if isinstance(statements, list) else []:
+        if isinstance(statement, dict) and statement.get("status") == "ERR":
+            text = str(statement.get("result"))
+            if UNWRITTEN.decode() in text and not any(words in text for words in _MET_ANOTHER):
+                return True
+    return False
+
+
+def end(why: str) -> None:
+    """Nothing more is answered."""
+    sys.stderr.write(f"{why}\n")
+    sys.stderr.flush()
+    os._exit(1)
 
 
 def _marked(frame: bytes, mark: bytes) -> bytes:

@@ -95,11 +95,11 @@ class Connection(psycopg.Connection[Any]):
         """The rows of one statement in binary; ``parameters`` for ``$1`` ... in text. A cursor's ``execute`` does the
         same for twice the time of the client. Raises psycopg.Error."""
         self.pgconn.send_query_params(statement, parameters, result_format=Format.BINARY)
-        result: PGresult
-        [result] = self.wait(generators.execute(self.pgconn))
-        if result.status != ExecStatus.TUPLES_OK:
-            raise error_from_result(result)
-        return result
+        results: list[PGresult] = self.wait(generators.execute(self.pgconn))
+        for result in results:  # a server that dies of its answer gives two
+            if result.status != ExecStatus.TUPLES_OK:
+                raise error_from_result(result)
+        return results[0]
 
     def idles(self) -> bool:
         """Whether it can be used: open, in no transaction, and as far as can be seen without asking, not closed by the
