@@ -6,7 +6,7 @@ STORE ?= sqlite
 REPO ?=
 export PYTHONDONTWRITEBYTECODE := 1
 
-.PHONY: install up demo test check bench torture soak clean help
+.PHONY: install up demo test check bench torture soak audit clean help
 
 help: ## what can be made
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -27,7 +27,7 @@ up: install ## the main job on an embedded store: STORE=sqlite|postgres|surreal,
 demo: install ## the same, ends by itself once everything was shown
 	$(BIN)/dramaturg up --demo --store $(STORE) $(if $(REPO),--repo "$(REPO)")
 
-check: install ## lint, formatting, types, arrows between rooms
+check: install ## lint (of security, too), formatting, types, arrows between rooms
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -45,6 +45,10 @@ torture: install ## faults on real processes: STORE=..., MINUTES=10, SEED=..., R
 
 soak: install ## what may not grow: STORE=..., JOBS=200000, RESTARTS=200, REPORT=file
 	$(BIN)/python -m ops.torture.soak --store $(STORE) --jobs $(or $(JOBS),200000) --restarts $(or $(RESTARTS),200) $(if $(REPORT),--report "$(REPORT)")
+
+audit: install ## known weaknesses of the pinned packages; asks an advisory source on the network
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt '.[audit]'
+	$(BIN)/python -m pip_audit --requirement constraints.txt --no-deps --disable-pip --strict || { echo "Weaknesses were found, or some packages could not be looked up: see above."; exit 1; }
 
 clean: ## the environment and the data directory
 	rm -rf $(VENV) .dramaturg .pytest_cache .mypy_cache .ruff_cache .hypothesis

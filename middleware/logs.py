@@ -29,7 +29,7 @@ log: structlog.typing.FilteringBoundLogger = structlog.get_logger("dramaturg")
 _runs = log
 
 #: Loggers of drivers, whose finer lines hold statements, frames, addresses and servers' texts: warnings and worse only.
-DRIVERS = ("psycopg", "redis", "surrealdb", "websockets")
+DRIVERS = ("httpcore", "httpx", "psycopg", "redis", "surrealdb", "websockets")
 
 #: Loggers whose lines describe the objects at hand, errors and all, from the first bracket or the second line on.
 DESCRIBING = ("asyncio",)
@@ -216,7 +216,7 @@ def _without(text: str, error: BaseException) -> str:
     for one in said:
         try:
             spoken = [str(one), repr(one)]
-        except Exception:  # noqa: BLE001 - an error that can't be turned into text is in no text
+        except Exception:  # noqa: BLE001, S112 - an error that can't be turned into text is in no text
             continue
         for words in spoken:
             if len(words) > _SPOKEN_LEAST:

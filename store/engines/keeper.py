@@ -173,7 +173,7 @@ def become_engine(order: Order, argv: list[str], keeper: int) -> None:
     if os.getppid() != keeper:
         os._exit(0)  # the keeper went before the kernel was told to care
     os.chdir(order["cwd"])
-    os.execve(argv[0], argv, order["env"])
+    os.execve(argv[0], argv, order["env"])  # noqa: S606 - that is what a keeper is for
 
 
 def spawn(order: Order, argv: list[str], text: str, log: int) -> int:

@@ -29,7 +29,7 @@ MAJOR = 18
 ACCOUNTS = ("postgres", "nobody")  # the first that exists
 # The first that we can write to. Not the temporary directory first: what lies there is deleted by age on many
 # systems, file by file, and that would be the end of a database.
-SHELTERS = (Path("/var/lib"), Path("/var/tmp"))
+SHELTERS = (Path("/var/lib"), Path("/var/tmp"))  # noqa: S108 - a private directory is made there
 PROBE_TIME = 10.0  # seconds
 
 

@@ -16,7 +16,7 @@ from store.errors import EngineFailed
 LONGEST_PATH = 103  # bytes of a unix socket's path: 104 on macOS, 108 on Linux, with a closing zero
 PORTS = range(15_000, 32_000)  # below the range from which systems take the ports of outgoing connections
 PORT_TRIES = 100
-TEMPORARY = Path("/tmp")  # not TMPDIR: processes whose environments differ must agree on it
+TEMPORARY = Path("/tmp")  # noqa: S108 - private directories are made there; not TMPDIR: processes whose environments differ must agree on it
 
 
 class Answer(Enum):
