@@ -22,14 +22,13 @@ from pathlib import Path
 from typing import Final, NoReturn
 
 import httpx
-import pygit2
 
 from actors.access.certificates import Certificate, Certificates, answering, client, named, trusting
 from actors.access.endpoint import Endpoint, is_remote, parse_url
 from actors.access.errors import CredentialRefused, StorageUnavailable
 from actors.access.settings import AccessSettings
 from actors.proposals.errors import RepositoryUnreadable
-from actors.proposals.git import incarnation
+from actors.proposals.git import incarnation, make_bare
 from actors.proposals.refusals import RepositoryHidden
 from actors.proposals.view import GitView, OpenView
 from middleware.credentials import Credential
@@ -138,8 +137,7 @@ class Storage:
     ) -> None:
         if not (copy / incarnation.PIN).exists():
             shutil.rmtree(copy, ignore_errors=True)
-            pygit2.init_repository(str(copy), bare=True).free()
-            incarnation.pin(copy, identity)
+            make_bare(copy, identity)
         seen, now = copy / _SEEN, hashlib.sha256(refs).hexdigest()
         if seen.exists() and seen.read_text(encoding="ascii") == now:
             return

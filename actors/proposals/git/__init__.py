@@ -7,7 +7,7 @@ Nothing here knows jobs, stores or clocks. Everything is synchronous and raises 
 from actors.proposals.git.cloning import clone_bare
 from actors.proposals.git.comparison import Comparison, Limits, compare
 from actors.proposals.git.demo import DemoBranches, create_demo_branches
-from actors.proposals.git.repository import Repository, adopt
+from actors.proposals.git.repository import Repository, adopt, make_bare
 from actors.proposals.git.writing import commit_file, create_branch, merge
 
 __all__ = [
@@ -21,5 +21,6 @@ __all__ = [
     "compare",
     "create_branch",
     "create_demo_branches",
+    "make_bare",
     "merge",
 ]

@@ -154,6 +154,13 @@ def adopt(path: Path | str) -> Repository:
     return repository
 
 
+def make_bare(path: Path, identity: str) -> None:
+    """Makes an empty bare repository that carries an identity given to it. Raises RepositoryUnreadable."""
+    with git_failures(path, "making it"):
+        pygit2.init_repository(str(path), bare=True).free()
+        incarnation.pin(path, identity)
+
+
 def _opened(path: Path) -> pygit2.Repository:
     with git_failures(path, "opening it"):
         if not path.is_dir():
