@@ -120,12 +120,12 @@ def test_ten_times_the_text_takes_about_ten_times_as_long(make: Callable[[int], 
     def took(size: int) -> float:
         text, best = json.dumps([make(size)]), float("inf")
         for _ in range(3):
-            began = time.perf_counter()
+            began = time.process_time()
             hygiene.json(text, "payload")
-            best = min(best, time.perf_counter() - began)
+            best = min(best, time.process_time() - began)
         return best
 
-    assert took(1_000_000) < 40 * max(took(100_000), 0.0005)
+    assert took(1_000_000) < 40 * max(took(100_000), 0.002)  # below that it is the clock that is measured
 
 
 def test_many_small_texts_and_deep_ones_are_looked_at() -> None:
