@@ -18,9 +18,9 @@ from middleware.holding import Holding
 from middleware.settings import SHORT_LEASE
 from store import clock
 from store.contract import Claimed as RowClaimed
-from store.errors import PayloadInvalid, Refused, StoreUnavailable, ValkeyUnavailable
+from store.errors import PayloadInvalid, Refused, StoreUnavailable, UsageError, ValkeyUnavailable
 from store.events import Claim, GiveBack, Release
-from store.identity import new_lease_id
+from store.identity import is_id, new_lease_id
 from store.policy import Policy
 from store.valkey import entries
 from store.valkey.entries import Ack, Burial, Claimed, Renewal
@@ -160,7 +160,14 @@ class Consumer(dramatiq.Consumer):
         jobs = []
         for claim in taken:
             if claim.member.startswith("j:"):
-                jobs.append(claim)
+                if is_id(claim.member[2:]):
+                    jobs.append(claim)
+                    continue
+                # Not from us: the database would refuse the whole batch, again and again.
+                logs.trouble(
+                    "member_undecodable", UsageError("a member of a queue in Valkey names no job: it was dropped")
+                )
+                self._settle(partial(self._runtime.leases.ack, self._queue, [Ack(claim.member, claim.token)]))
             elif (delivery := self._message(claim)) is not None:
                 found.append(delivery)
         if jobs and self._strange:
@@ -195,6 +202,9 @@ class Consumer(dramatiq.Consumer):
             return None
         try:
             message = message_of(claim.envelope)
+            actor = self._broker.actors.get(message.actor_name)
+            if actor is not None and "job" in actor.options:  # forged: it would call the handler without a row
+                raise PayloadInvalid(f"a message names the job type {actor.actor_name}: jobs come from rows alone")
         except PayloadInvalid as error:
             logs.trouble("message_undecodable", error)
             self._settle(lambda: self._runtime.leases.bury(self._queue, [Burial(claim.member, claim.token)]))

@@ -39,6 +39,7 @@ MAX_LENGTH = {
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _CODE = re.compile(r"[A-Za-z][A-Za-z0-9_.:-]{0,63}")
+_ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 
 
 def check_name(field: str, value: str) -> str:
@@ -96,6 +97,11 @@ def check_id(value: str) -> str:
         return str(uuid.UUID(value))
     except (ValueError, AttributeError, TypeError):
         raise UsageError("that is not a job's id: it looks like 0190f3c2-7d1e-8a6b-9c3d-2f4e5a6b7c8d") from None
+
+
+def is_id(value: str) -> bool:
+    """Whether ``value`` is an id in its canonical spelling, the one that rows are answered by."""
+    return _ID.fullmatch(value) is not None
 
 
 def _dressed(raw: bytes, *, version: int) -> str:

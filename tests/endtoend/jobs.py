@@ -109,6 +109,13 @@ def outcomes(thing: Thing, run: Run) -> Outcome | None:
     return Done()
 
 
+@job("test.loose")
+def loose(payload: object, run: Run) -> Outcome | None:
+    """Looks at nothing that it is given: it would run for anybody who could call it."""
+    note("loose")
+    return None
+
+
 @job("test.async", payload=Thing, key="{thing}")
 async def asynchronous(thing: Thing, run: Run) -> Outcome | None:
     await asyncio.sleep(0.01)

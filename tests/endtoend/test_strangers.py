@@ -1,61 +1,72 @@
-"""Somebody with the Valkey port: forged offers, claims, acks and junk change no row, and hold up nobody else's work."""
+"""Somebody with Valkey's port and nothing else: what they put there or take away changes no row."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
+import json
+import uuid
 
-import pytest
 import redis
 
-from store.identity import new_id, new_lease_id
+from store.clock import PARKED
 from store.valkey.entries import Ack, Offer
-from store.valkey.keys import PARTS, keys_of
 from tests.endtoend.house import House, eventually
 
 
-@pytest.fixture
-def house(tmp_path: Path, valkey_url: str) -> Iterator[House]:
-    made = House(tmp_path, f"sqlite:///{tmp_path}/jobs.db", valkey_url)
-    yield made
-    made.close()
+def forged(house: House, *members: str, envelope: bytes = b"") -> None:
+    house.leases.offer("default", [Offer(member, "0", envelope) for member in members], watermark=10_000)
 
 
-def key(part: str) -> bytes:
-    return keys_of("default")[PARTS.index(part)]
+def served_after_it(house: House, name: str) -> None:
+    """A job that is woken now is done, and nothing that was offered before it is still on its way."""
+    house.wait_state(house.wake("test.keyed", name), "completed")
+    eventually(lambda: house.leases.sizes("default")[:3] == (0, 0, 0), what="all that was offered to be looked at")
 
 
-def test_what_a_stranger_puts_into_valkey_changes_no_row_and_holds_up_nobody(house: House) -> None:
-    valkey = redis.Redis.from_url(house.settings["JOBS_VALKEY_URL"])
-    house.worker(WORKER_CONCURRENCY="2")
-    running = house.wake("test.gated", "slow")
-    house.wait_lines(1, "begin", "slow")
-    parked = house.wake("test.keyed", "later", delay=3600.0)
-    held, waiting = house.row(running), house.row(parked)
-
-    # Offered though it is not due, though it runs, though there is no such job; and things that are no job at all.
-    odd = [f"j:{parked}", f"j:{running}", f"j:{new_id()}", "j:", "j:not-an-id", "m:", "x", "j:" + "9" * 5000]
-    for member in odd:
-        valkey.zadd(key("ready"), {member: 1})
-    for number, envelope in enumerate([b"", b"{}", b"[" * 100_000, b"\xff\x00", b'{"actor_name": "no.such"}']):
-        valkey.hset(key("envelopes"), f"m:{number}", envelope)
-        valkey.zadd(key("ready"), {f"m:{number}": 1})
-    valkey.lpush(key("bell"), *range(3))
-    # A claim and an ack of a stranger's own, for the job that runs.
-    house.leases.offer("default", [Offer(f"j:{running}", "1")], watermark=1_000, force=True)
-    token = new_lease_id()
-    valkey.hset(key("tokens"), f"j:{running}", f"{1:016d}{token}")
-    valkey.hset(key("held"), token, f"j:{running}")
-    house.leases.ack("default", [Ack(f"j:{running}", token)])
-
-    done = house.wake("test.keyed", "now")
+def test_an_offer_of_a_row_that_may_not_run_changes_nothing(house: House) -> None:
+    house.worker()
+    done = house.wake("test.keyed", "done")
     house.wait_state(done, "completed")
-    eventually(lambda: valkey.zcard(key("ready")) == 0, 30, "the junk to be taken away")
-    assert house.row(parked) == waiting
-    now = house.row(running)
-    assert (now.state, now.lease_id, now.attempt) == (held.state, held.lease_id, held.attempt)
-    assert len(house.lines("begin", "slow")) == 1
-    house.open_gate("slow")
-    house.wait_state(running, "completed")
-    assert house.row(running).attempt == 1
-    assert house.row(parked).attempt == 0
+    later = house.wake("test.keyed", "later", run_at=PARKED, ring=False)
+    before = house.store.read([done, later])
+    forged(house, f"j:{done}", f"j:{later}", f"j:{uuid.uuid4()}")
+    served_after_it(house, "after")
+    assert house.store.read([done, later]) == before
+    assert len(house.lines("keyed")) == 2
+
+
+def test_a_member_that_is_no_job_at_all_holds_nobody_up(house: House) -> None:
+    house.worker()
+    forged(house, "j:", "j:no-uuid", f"j:{str(uuid.uuid4()).upper()}", "j:' OR 1=1 --", "x:other")
+    served_after_it(house, "after")
+
+
+def test_a_forged_message_in_the_name_of_a_job_type_runs_no_handler(house: House) -> None:
+    house.worker()
+    for args in ([], [{"thing": "forged", "value": 1}, None]):  # as a payload and a run would be handed over
+        message = {
+            "queue_name": "default", "actor_name": "test.loose", "args": args, "kwargs": {}, "options": {},
+            "message_id": str(uuid.uuid4()), "message_timestamp": 0,
+        }  # fmt: skip
+        forged(house, f"m:{message['message_id']}", envelope=json.dumps(message).encode())
+    forged(house, "m:junk", envelope=b"\x80\x04junk")
+    served_after_it(house, "after")
+    eventually(lambda: house.leases.sizes("default").dead == 3, what="three dead letters")
+    assert house.lines("loose") == []
+
+
+def test_a_run_whose_lease_in_valkey_is_taken_away_keeps_its_row(house: House, valkey_url: str) -> None:
+    house.worker()
+    id_ = house.wake("test.gated", "mine")
+    house.wait_lines(1, "begin", "mine")
+    held = house.row(id_)
+    house.leases.ack("default", [Ack(f"j:{id_}", str(held.lease_id))])
+    server = redis.Redis.from_url(valkey_url)
+    server.flushall()
+    server.close()
+    forged(house, f"j:{id_}")
+    house.wait_state(house.wake("test.keyed", "after"), "completed")
+    row = house.row(id_)
+    assert (row.state, row.lease_id, row.attempt) == ("processing", held.lease_id, 1)
+    house.open_gate("mine")
+    house.wait_state(id_, "completed")
+    assert len(house.lines("begin", "mine")) == 1
