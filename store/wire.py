@@ -54,16 +54,20 @@ def rounds(items: Sequence[Item]) -> Iterator[list[tuple[int, Item]]]:
 
 
 def wakes_json(wakes: Sequence[Wake], spell: Spell) -> str:
-    """An array of objects with the fields of Wake, ordered by id; ``payload`` is embedded as JSON. What is None, zero
-    or False is left out: a server takes longer to read it than to know it."""
+    """An array of objects with the fields of Wake, ordered by id; ``payload`` is embedded as JSON. What says
+    nothing is left out (None, no delay, not once): a server takes longer to read it than to know it."""
     rows = []
     for wake in sorted(wakes):
-        row: dict[str, Any] = {name: value for name, value in zip(Wake._fields, wake, strict=True) if value}
+        row: dict[str, Any] = {
+            name: value
+            for name, value in zip(Wake._fields, wake, strict=True)
+            if value is not None and value is not False
+        }
+        if not wake.delay:
+            del row["delay"]
         row["payload"] = orjson.Fragment(wake.payload)
         if wake.run_at is not None:
             row["run_at"] = spell(wake.run_at)
-        if wake.max_retries == 0:
-            row["max_retries"] = 0
         rows.append(row)
     return orjson.dumps(rows).decode()
 
