@@ -24,18 +24,15 @@ from typing import Final, NoReturn
 import httpx
 
 from actors.access.certificates import Certificate, Certificates, answering, client, named, trusting
-from actors.access.endpoint import Endpoint, is_remote, parse_url
+from actors.access.endpoint import Endpoint, parse_url
 from actors.access.errors import CredentialRefused, StorageUnavailable
 from actors.access.settings import AccessSettings
 from actors.proposals.errors import RepositoryUnreadable
 from actors.proposals.git import incarnation, make_bare
 from actors.proposals.refusals import RepositoryHidden
-from actors.proposals.view import GitView, OpenView
+from actors.proposals.view import GitView
 from middleware.credentials import Credential
 from store.errors import UsageError
-
-#: The credential by which repositories are read.
-READER: Final = "storage.reader"
 
 #: Seconds for a fetch: a large repository's first copy takes its time.
 FETCH_PATIENCE: Final = 300.0
@@ -173,11 +170,6 @@ class RemoteView(GitView):
     def bare(self) -> bool:
         """As one with a working tree: its branches are not written here."""
         return False
-
-
-def opener(storage: Storage, credential: Callable[[], Credential]) -> OpenView:
-    """Opens repositories of this machine, and those behind TLS with ``credential``."""
-    return lambda path: storage.open(path, credential) if is_remote(path) else GitView(path)
 
 
 class _CertificateRefused(Exception):

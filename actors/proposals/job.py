@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from actors.access.remote import READER, Storage, opener
+from actors.access.opening import READER, opener
 from actors.access.settings import AccessSettings
 from actors.proposals.model import Registration
 from actors.proposals.scanning import Scan, Scanner
@@ -13,7 +13,6 @@ from store.events import Wake
 from store.settings import load
 
 _ACCESS, _SETTINGS = load(AccessSettings), load(ProposalSettings)
-_STORAGE = Storage(_ACCESS, broker().runtime.settings.home)
 
 #: A pass that failed is retried no later than the next one would have come: a branch that stays missing must not make
 #: the other proposals of its repository wait longer than they do without it.
@@ -29,7 +28,7 @@ _LONGEST_BACKOFF = min(300.0, _SETTINGS.check_interval)
 )
 def track_repository(ref: RepositoryRef, run: Run) -> Outcome:
     """Keep the tracked proposals of one repository and incarnation up to date."""
-    view = opener(_STORAGE, lambda: run.credential(READER))
+    view = opener(_ACCESS, broker().runtime.settings.home, lambda: run.credential(READER))
     return Tracker(broker().runtime.store, _SETTINGS.check_interval, view=view).work(ref, run)
 
 

@@ -156,12 +156,12 @@ def _ledger() -> Iterator[tuple[Proposals, Store]]:
 
 
 def _view() -> OpenView:
-    from actors.access.remote import READER, Storage, opener
+    from actors.access.opening import READER, opener
     from actors.access.settings import AccessSettings
     from middleware.credentials import Credentials, CredentialSettings
 
     credentials = Credentials(load(CredentialSettings))
-    return opener(Storage(load(AccessSettings), settings().home), lambda: credentials.open(READER))
+    return opener(load(AccessSettings), settings().home, lambda: credentials.open(READER))
 
 
 def _found(ledger: Proposals, repository: str, domain: str) -> tuple[str, Path | str | None]:

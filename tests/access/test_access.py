@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from actors.access import certificates, remote
 from actors.access.endpoint import parse_endpoint
 from actors.access.errors import CredentialRefused, StorageUnavailable
-from actors.access.remote import READER, Storage
+from actors.access.opening import READER
+from actors.access.remote import Storage
 from actors.access.settings import AccessSettings
 from actors.proposals.git import incarnation
 from actors.proposals.refusals import RepositoryHidden
