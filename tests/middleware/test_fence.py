@@ -59,7 +59,7 @@ class Hands:
 
     def take(self) -> Any:
         """The next delivery."""
-        return eventually(lambda: next(self.consumer), 10, "a delivery")
+        return eventually(lambda: next(self.consumer), 40, "a delivery")
 
     def run(self, message: Any | None = None) -> None:
         """Process one delivery as a worker thread does, in this thread."""
