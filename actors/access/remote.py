@@ -138,6 +138,8 @@ class Storage:
         seen, now = copy / _SEEN, hashlib.sha256(refs).hexdigest()
         if seen.exists() and seen.read_text(encoding="ascii") == now:
             return
+        for lock in copy.rglob("*.lock"):  # of a git that was killed: whoever is here is alone
+            lock.unlink(missing_ok=True)
         with _files(certificate, self._settings) as files:
             _fetch(copy, self._url_for_git(endpoint, where), files, self._resolved(endpoint))
         seen.write_text(now, encoding="ascii")

@@ -165,6 +165,18 @@ def test_a_repository_without_grant_or_gone_is_hidden(
     assert path in str(caught.value)
 
 
+def test_a_git_that_was_killed_in_the_middle_of_a_fetch_stops_nobody(
+    house: Storage, peers: Peers, workshop: Workshop, tmp_path: Path
+) -> None:
+    workshop.commit("main", {"a.txt": "a\n"})
+    heads(house, peers)
+    [copy] = (tmp_path / "home" / "mirrors").glob("*.git")
+    for name in ("packed-refs.lock", "refs/heads/main.lock", "config.lock"):
+        (copy / name).touch()
+    moved = workshop.commit("main", {"a.txt": "b\n"})
+    assert heads(house, peers)["main"] == moved
+
+
 def test_one_made_anew_is_another_repository(house: Storage, peers: Peers, workshop: Workshop) -> None:
     workshop.commit("main", {"a.txt": "a\n"})
     with house.open(peers.url("team/app.git"), credential) as view:
