@@ -19,7 +19,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final, NoReturn
+from typing import Final, NamedTuple, NoReturn
 
 import httpx
 
@@ -47,6 +47,14 @@ _SEEN: Final = "dramaturg-refs"
 _SHAPE: Final = re.compile(r"[0-9a-f]{32}")
 
 
+class _Answer(NamedTuple):
+    """What the storage said of a repository."""
+
+    status: int
+    identity: str
+    refs: bytes  # where its branches stand, unpacked
+
+
 class Storage:
     """The storage of the settings, and the copies under ``home``. Safe to share between threads and processes."""
 
@@ -61,16 +69,18 @@ class Storage:
         raises."""
         endpoint, where = self._locate(path)
         if not self._settings.authenticated:
-            with self._context(None) as context:
-                answer = self._ask(endpoint, where, context)
-                return self._judged(answer, endpoint, where, path, None)
+            try:
+                with self._context(None) as context:
+                    return self._judged(self._ask(endpoint, where, context), endpoint, where, path, None)
+            except _CertificateRefused:
+                raise StorageUnavailable("the storage wants a certificate: set WEB_SCRIBE_AUTH_SERVER") from None
         opened = credential()
         for first in (True, False):
             certificate = self._certificates.get(opened)
             try:
                 with self._context(certificate) as context:
                     answer = self._ask(endpoint, where, context)
-                    if answer.status_code != httpx.codes.UNAUTHORIZED:
+                    if answer.status != httpx.codes.UNAUTHORIZED:
                         return self._judged(answer, endpoint, where, path, certificate)
             except _CertificateRefused:
                 pass
@@ -92,7 +102,7 @@ class Storage:
             raise UsageError("the repository's URL has a path that goes up")
         return endpoint, where.rstrip("/")
 
-    def _ask(self, endpoint: Endpoint, where: str, context: ssl.SSLContext) -> httpx.Response:
+    def _ask(self, endpoint: Endpoint, where: str, context: ssl.SSLContext) -> _Answer:
         try:
             with client(context) as http, http.stream(
                 "GET",
@@ -105,28 +115,28 @@ class Storage:
                     body += part
                     if len(body) > _REFS_MOST:
                         raise StorageUnavailable("the storage lists more branches than can be read")
-                return httpx.Response(answer.status_code, headers=answer.headers, content=bytes(body))
+                return _Answer(answer.status_code, answer.headers.get(INCARNATION, ""), bytes(body))
         except httpx.HTTPError as error:
             _told(error)
 
     def _judged(
-        self, answer: httpx.Response, endpoint: Endpoint, where: str, path: str, certificate: Certificate | None
+        self, answer: _Answer, endpoint: Endpoint, where: str, path: str, certificate: Certificate | None
     ) -> RemoteView:  # fmt: skip
-        if answer.status_code in (httpx.codes.FORBIDDEN, httpx.codes.NOT_FOUND, httpx.codes.UNAUTHORIZED):
+        if answer.status in (httpx.codes.FORBIDDEN, httpx.codes.NOT_FOUND, httpx.codes.UNAUTHORIZED):
             raise RepositoryHidden(
                 f"the storage does not show this worker {path}: the repository is gone, or the worker's account has no "
                 "reader grant on it or on its namespace; grant that, or remove the repository"
             )
-        if answer.status_code != httpx.codes.OK:
-            raise StorageUnavailable(f"the storage answered with status {answer.status_code}: try again later")
-        identity = answer.headers.get(INCARNATION, "")
+        if answer.status != httpx.codes.OK:
+            raise StorageUnavailable(f"the storage answered with status {answer.status}: try again later")
+        identity = answer.identity
         if not _SHAPE.fullmatch(identity):
             raise StorageUnavailable(
                 f"the storage does not say which repository it is: its header {INCARNATION} is none"
             )
         copy = self._home / f"{hashlib.sha256(f'{path} {identity}'.encode()).hexdigest()[:32]}.git"
         with _alone(copy):
-            self._refresh(copy, identity, answer.content, endpoint, where, certificate)
+            self._refresh(copy, identity, answer.refs, endpoint, where, certificate)
         return RemoteView(copy)
 
     def _refresh(

@@ -4,6 +4,7 @@ certificates, revocation, and git itself behind the storage."""
 from __future__ import annotations
 
 import base64
+import gzip
 import json
 import ssl
 import subprocess
@@ -70,6 +71,7 @@ class Peers:
         self.barred: set[int] = set()
         self.granted: set[str] = set()
         self.life = 3600.0
+        self.packed = False  # answers are compressed
         self.fetched: list[int] = []  # serial numbers, in the order of issue
         self.asked: list[tuple[str, str | None]] = []  # path and account, as the storage saw them
         self._open = ExitStack()
@@ -215,6 +217,8 @@ def _storage(peers: Peers) -> type[BaseHTTPRequestHandler]:
                 body = f"{len(service) + 4:04x}".encode() + service + b"0000" + body
             kind = f"application/x-git-upload-pack-{'advertisement' if service else 'result'}"
             headers = {INCARNATION: incarnation.read(repository)}
+            if peers.packed and "gzip" in self.headers.get("Accept-Encoding", ""):
+                body, headers["Content-Encoding"] = gzip.compress(body), "gzip"
             return self.answer(200, body, kind, **headers)
 
     return Storage

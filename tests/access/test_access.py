@@ -58,6 +58,12 @@ def test_a_repository_is_read_with_a_certificate_and_as_it_stands_now(
     assert len(peers.fetched) == 1
 
 
+def test_compressed_answers_are_read(house: Storage, peers: Peers, workshop: Workshop) -> None:
+    peers.packed = True
+    first = workshop.commit("main", {"a.txt": "a\n"})
+    assert heads(house, peers)["main"] == first
+
+
 def test_nothing_is_sent_again_while_nothing_moves(
     house: Storage, peers: Peers, workshop: Workshop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
