@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import shutil
+import socket
 import subprocess
+import time
 from pathlib import Path
 from typing import Self
 
@@ -12,11 +14,12 @@ from psycopg.conninfo import conninfo_to_dict
 
 from store.clock import elapsed
 from store.engines.postgres import Postgres
-from store.engines.sockets import free_port, port_is_free
+from store.engines.sockets import free_port
 from store.errors import EngineFailed
 
 PLACES = "/usr/sbin:/usr/bin:/usr/local/bin:/usr/local/sbin"
-START_TIME = 10.0  # seconds
+START_TIME = 30.0  # seconds
+LOOK = 0.02  # seconds between two looks whether it listens
 
 
 class Pooler:
@@ -27,7 +30,7 @@ class Pooler:
         if program is None:
             raise EngineFailed("pgbouncer is missing: install the package pgbouncer")
         place, owner = conninfo_to_dict(server.url), server.data.stat()
-        self.port = free_port()
+        self.port, self._log = free_port(), home / "log"
         home.mkdir()
         (home / "pgbouncer.ini").write_text(
             "[databases]\n"
@@ -35,7 +38,7 @@ class Pooler:
             "[pgbouncer]\n"
             f"listen_addr = 127.0.0.1\nlisten_port = {self.port}\nunix_socket_dir =\n"
             "auth_type = any\npool_mode = transaction\ndefault_pool_size = 2\nmax_client_conn = 200\n"
-            f"server_login_retry = 1\nlogfile = {home / 'log'}\n"
+            f"server_login_retry = 1\nlogfile = {self._log}\n"
         )
         os.chown(home, owner.st_uid, owner.st_gid)
         self._command = [program, "-q", str(home / "pgbouncer.ini")]
@@ -49,10 +52,21 @@ class Pooler:
         quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
         self._process = subprocess.Popen(self._command, **quiet, **self._as)  # type: ignore[call-overload]
         deadline = elapsed() + START_TIME
-        while port_is_free(self.port):
-            if self._process.poll() is not None or elapsed() > deadline:
-                raise EngineFailed("pgbouncer did not start")
+        while not self._listens():
+            code = self._process.poll()
+            if code is not None or elapsed() > deadline:
+                became = "went on without listening" if code is None else f"ended with code {code}"
+                raise EngineFailed(f"pgbouncer did not start: it {became}; its log is {self._log}")
+            time.sleep(LOOK)
         return self
+
+    def _listens(self) -> bool:
+        """Asked by connecting: a probe that binds the port could take it from the pooler that is about to."""
+        try:
+            socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
+        except OSError:
+            return False
+        return True
 
     def kill(self) -> None:
         """kill -9."""
