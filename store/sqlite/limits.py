@@ -14,7 +14,7 @@ from store.events import Wake
 from store.limits import ALLOW, QUOTA, SPENT, Limits, exceeded, limits_of, not_allowed
 
 #: One seek where there are none.
-_ANY: Final = "SELECT 1 FROM dramaturg_document WHERE kind IN ('allow', 'quota') LIMIT 1"
+ANY: Final = "SELECT 1 FROM dramaturg_document WHERE kind IN ('allow', 'quota') LIMIT 1"
 
 # As bytes: on a caller's own connection texts may be decoded in any way.
 _ALL: Final = """
@@ -38,7 +38,7 @@ ON CONFLICT (kind, key) DO UPDATE SET version = version + 1, body = excluded.bod
 
 def limits(cursor: sqlite3.Cursor) -> Limits | None:
     """The limits as this transaction sees them."""
-    if cursor.execute(_ANY).fetchone() is None:
+    if cursor.execute(ANY).fetchone() is None:
         return None
     rows = cursor.execute(_ALL, (ALLOW, QUOTA)).fetchall()
     return limits_of(Document(kind.decode(), key.decode(), 1, orjson.loads(body)) for kind, key, body in rows)
