@@ -2,13 +2,14 @@
 
 A small pool of our own and not psycopg_pool: that one answers a refused connection only after its full timeout (10 s,
 against 1 ms here), logs the texts of libpq's errors, and keeps four threads, which a fork loses. Connections carry no
-state of a session (no SET, no LISTEN, nothing prepared, no session locks), so a transaction-mode pooler may stand
-between; and no wait is endless: not for a connection, nor a lock, nor an answer.
+state of a session (no SET, no LISTEN, no session locks), so a transaction-mode pooler may stand between; statements of
+the hot path are prepared only where none does. No wait is endless: not for a connection, nor a lock, nor an answer.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import select
 import threading
@@ -20,9 +21,9 @@ from typing import Any, Final, TypeVar
 import psycopg
 from psycopg import generators, sql
 from psycopg.conninfo import conninfo_to_dict
-from psycopg.errors import error_from_result
+from psycopg.errors import DuplicatePreparedStatement, FeatureNotSupported, InvalidSqlStatementName, error_from_result
 from psycopg.pq import ExecStatus, Format, TransactionStatus
-from psycopg.pq.abc import PGresult
+from psycopg.pq.abc import PGconn, PGresult
 
 from store.clock import elapsed
 from store.errors import Refused, StoreUnavailable, UsageError
@@ -64,6 +65,10 @@ _BEGIN: Final = (
 )
 
 
+#: What a session says that does not know what we prepared in it, or that knows it otherwise: nothing was done then. The
+#: last also stands for a result that a migration has given other columns.
+UNPREPARED: Final = (InvalidSqlStatementName, DuplicatePreparedStatement, FeatureNotSupported)
+
 #: The domains of this transaction, see ``schema/007``.
 SCOPE: Final = sql.SQL("SELECT set_config('app.domain_allowlist', {}, true)")
 
@@ -81,6 +86,11 @@ class Connection(psycopg.Connection[Any]):
     born: float = 0.0
     idle_since: float = 0.0
 
+    def __init__(self, pgconn: PGconn) -> None:
+        super().__init__(pgconn)
+        self._names: dict[bytes, bytes | None] = {}  # statements asked before, and what they are called in the session
+        self._own_session: bool | None = None  # None: not known yet
+
     def wait(self, gen: Generator[Any, Any, RV], *args: Any, **options: Any) -> RV:
         """As psycopg's, for ``patience`` seconds at most; then it is closed, for it may still answer, too late."""
         try:
@@ -93,11 +103,47 @@ class Connection(psycopg.Connection[Any]):
 
     def ask(self, statement: bytes, parameters: Sequence[bytes | None]) -> PGresult:
         """The rows of one statement in binary; ``parameters`` for ``$1`` ... in text. A cursor's ``execute`` does the
-        same for twice the time of the client. Raises psycopg.Error."""
+        same for twice the time of the client. Asked outside of transactions again and again, it is prepared from the
+        second time on. Raises psycopg.Error."""
+        if self.prepares:
+            try:
+                if (name := self._name_of(statement)) is not None:
+                    self.pgconn.send_query_prepared(name, parameters, result_format=Format.BINARY)
+                    return self._answer(ExecStatus.TUPLES_OK)
+            except UNPREPARED:
+                self._own_session = False
         self.pgconn.send_query_params(statement, parameters, result_format=Format.BINARY)
+        return self._answer(ExecStatus.TUPLES_OK)
+
+    @property
+    def prepares(self) -> bool:
+        """Whether a statement that is asked now may be prepared: in no transaction (which an error would end), and on a
+        session of the server's that nobody else gets between our statements."""
+        return self._own_session is not False and self.pgconn.transaction_status == TransactionStatus.IDLE
+
+    def _name_of(self, statement: bytes) -> bytes | None:
+        """The name of ``statement`` in the session, made if need be; None: ask it as it is."""
+        if statement not in self._names:
+            self._names[statement] = None
+            return None
+        if self._own_session is None:  # a pooler shows itself by the process that it names as the server's
+            self.pgconn.send_query_params(b"SELECT pg_backend_pid()::text", None)
+            told = self._answer(ExecStatus.TUPLES_OK).get_value(0, 0)
+            self._own_session = told == str(self.pgconn.backend_pid).encode()
+            if not self._own_session:
+                return None
+        name = self._names[statement]
+        if name is None:
+            name = b"dramaturg_" + hashlib.sha256(statement).hexdigest()[:16].encode()
+            self.pgconn.send_prepare(name, statement)
+            self._answer(ExecStatus.COMMAND_OK)
+            self._names[statement] = name
+        return name
+
+    def _answer(self, wanted: ExecStatus) -> PGresult:
         results: list[PGresult] = self.wait(generators.execute(self.pgconn))
         for result in results:  # a server that dies of its answer gives two
-            if result.status != ExecStatus.TUPLES_OK:
+            if result.status != wanted:
                 raise error_from_result(result)
         return results[0]
 

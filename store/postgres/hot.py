@@ -14,6 +14,7 @@ from store import clock, wire
 from store.contract import Change, Claimed, Due, Renewal, Renewed, Woken
 from store.events import Claim, Wake
 from store.job import Job
+from store.postgres.connections import Connection as OurConnection
 from store.postgres.values import JOB, called, spelled
 
 _WAKE: Final = (
@@ -21,6 +22,21 @@ _WAKE: Final = (
     "FROM dramaturg.wake_rows($1::json, $2::timestamptz, $3::boolean) AS w"
 )
 _WAKE_NEW: Final = "SELECT dramaturg.wake_new($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13::timestamptz, $14)"
+# The same as a plain insert, where our session keeps it prepared: three quarters of the function's time. Types are
+# exact, so that pg_catalog's functions and operators are meant whatever else stands in the search path.
+_WAKE_NOW: Final = """
+INSERT INTO dramaturg.job (
+  id, domain, queue, job_type, owner, priority, payload, run_at, generation, revision, state, retries,
+  max_retries, failure_streak, attempt, stopping, request_id, trace, created_at, updated_at
+)
+SELECT
+  $1::uuid, $2::text, $3::text, $4::text, $6::text, $7::smallint, $5::json, clock,
+  (extract(epoch FROM clock) * 1000000::numeric)::bigint, 1, 'queued', 0,
+  $8::smallint, 0, 0, false, $9::text, $10::text, clock, clock
+FROM (SELECT coalesce($11::timestamptz, clock_timestamp()) AS clock) AS now
+WHERE to_regclass('dramaturg.limited'::text) IS NULL
+ON CONFLICT DO NOTHING RETURNING generation
+"""
 _CLAIM: Final = f"SELECT {JOB} FROM dramaturg.claim_rows($1::json, $2::timestamptz) AS job"
 _RENEW: Final = "SELECT r.id::text, r.cancelled FROM dramaturg.renew_rows($1::json, $2::timestamptz) AS r"
 _SWAP: Final = (
@@ -52,22 +68,17 @@ def wake(connection: Connection, wakes: Sequence[Wake], now: datetime | None, *,
 
 def _wake_new(connection: Connection, wake: Wake, now: datetime | None, *, notify: bool) -> Woken | None:
     """One wake of a job that has no row yet; None where it has, or where limits have to be asked."""
-    sent = [
-        wake.id,
-        wake.domain,
-        wake.queue,
-        wake.job_type,
-        wake.payload,
-        wake.owner,
-        str(wake.priority),
-        None if wake.run_at is None else spelled(wake.run_at),
-        str(wake.delay),
-        None if wake.max_retries is None else str(wake.max_retries),
-        wake.request_id,
-        wake.trace,
-        _at(now),
-        str(notify),
-    ]
+    what = [wake.id, wake.domain, wake.queue, wake.job_type, wake.payload, wake.owner, str(wake.priority)]
+    retries = None if wake.max_retries is None else str(wake.max_retries)
+    ours = isinstance(connection, OurConnection) and connection.scope is None and connection.prepares
+    if ours and not notify and wake.run_at is None and not wake.delay:
+        plain = [*what, retries, wake.request_id, wake.trace, _at(now)]
+        for (version,) in called(connection, _WAKE_NOW, plain, tuple):
+            at = clock.from_micros(version)
+            return Woken(wake.id, "queued", version, at, created=True, repeated=False, due=True)
+        return None
+    when = [None if wake.run_at is None else spelled(wake.run_at), str(wake.delay)]
+    sent = [*what, *when, retries, wake.request_id, wake.trace, _at(now), str(notify)]
     [(told,)] = called(connection, _WAKE_NEW, sent, tuple)
     if told is None:
         return None

@@ -144,7 +144,7 @@ def test_what_follows_in_a_callers_undone_transaction_does_not_begin_another(sto
         tx = store.adopt(connection)
         tx.wake([wake("lost")])
         with pytest.raises(StoreUnavailable, match="free some space"):
-            tx.wake([wake("large", payload=f'"{"x" * 9000}"')])
+            tx.wake([wake(key, payload=f'"{"x" * 9000}"') for key in ("large", "larger")])
 
         with pytest.raises(UsageError, match="ended"):
             tx.wake([wake("next")])

@@ -1,0 +1,67 @@
+"""Statements of the hot path are prepared in a session of our own; one that has lost them serves all the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import psycopg
+
+from store.postgres.store import PostgresStore
+from tests.contract.acts import publish
+from tests.contract.rows import TYPE, wake
+from tests.postgres.acts import one
+
+PREPARED = "SELECT count(*) FROM pg_prepared_statements"
+
+
+def prepared(store: PostgresStore) -> int:
+    """Of the session that the store's next statement goes to."""
+    with store.transaction() as tx:
+        [(count,)] = tx.execute(PREPARED)
+    return int(count)
+
+
+def woken(store: PostgresStore) -> None:
+    assert store.wake([wake(None)], notify=False)[0].created
+
+
+def test_what_is_asked_once_is_not_prepared_and_what_is_asked_again_is(store: PostgresStore) -> None:
+    woken(store)
+    assert prepared(store) == 0
+
+    for _ in range(3):
+        woken(store)
+    assert prepared(store) == 1
+
+
+def test_a_session_that_forgot_what_was_prepared_is_asked_in_plain_words(
+    store: PostgresStore, connect: Callable[[], psycopg.Connection]
+) -> None:
+    publish(store, TYPE)
+    for _ in range(3):
+        woken(store)
+        store.due()
+    assert prepared(store) == 2
+    with store.transaction() as tx:
+        tx.execute("DEALLOCATE ALL")
+
+    woken(store)
+    assert len(store.due()) == 4
+    assert prepared(store) == 0
+    assert one(connect(), "SELECT count(*) FROM dramaturg.job") == 4
+
+
+def test_a_statement_whose_answer_has_got_other_columns_is_asked_anew(
+    store: PostgresStore, connect: Callable[[], psycopg.Connection]
+) -> None:
+    for _ in range(3):
+        store.due()
+    stranger = connect()
+    source = one(stranger, "SELECT pg_get_functiondef('dramaturg.due_rows'::regproc)")
+    with stranger.transaction():
+        stranger.execute("DROP FUNCTION dramaturg.due_rows")
+        stranger.execute(source)
+
+    woken(store)
+    publish(store, TYPE)
+    assert len(store.due()) == 1
