@@ -133,6 +133,7 @@ class Shift:
 
     def _watch(self, signal: Signal) -> None:
         """Look, wait, look again, until the term must be prolonged."""
+        signal.wait(0)  # our own term is news on SQLite, and no reason for a second look
         while not self._over() and clock.elapsed() < self._term_at:
             looked_at = clock.elapsed()
             self._guarded("pauses_failed", self._pauses.tell)  # first: what is lost with Valkey comes back before work
@@ -140,7 +141,8 @@ class Shift:
             self._guarded("recurring_failed", self._recurring.fire)
             self._guarded("reclaim_failed", self._reclaim)
             pace = BACKLOG_EVERY if self._backlog else LOOK_EVERY
-            signal.wait(min(pace, max(0.0, self._term_at - clock.elapsed())))
+            # A term may be prolonged a little late, so that no look is needed for that alone.
+            signal.wait(min(pace, max(0.0, self._term_at + self._term / 6 - clock.elapsed())))
             if clock.elapsed() - looked_at > BREATH_MOST:
                 self._breath = BREATH  # it has been quiet
             self._runtime.stopping.wait(max(0.0, min(self._breath, pace) - (clock.elapsed() - looked_at)))

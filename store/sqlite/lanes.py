@@ -57,10 +57,13 @@ WIDE_REST: Final = REST.replace("SELECT priority, run_at, id FROM", _WIDE)
 
 def due(cursor: sqlite3.Cursor, limit: int, after: Mapping[str, Due] | None, now: int) -> list[Due]:
     """At most ``limit`` runnable rows of each queue (beyond ``after``, and of its queues only)."""
-    found = []
+    found: list[Due] = []
+    queues = list(_queues(cursor) if after is None else sorted(after))
+    if not queues:
+        return found  # limits don't matter: an idle system asks once
     there = limits(cursor)
     flight = None if there is None else Flight(cursor, there, now)
-    for queue in _queues(cursor) if after is None else sorted(after):
+    for queue in queues:
         start = None if after is None else after[queue]
         rows = [
             row

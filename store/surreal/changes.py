@@ -10,7 +10,7 @@ from store.surreal.connections import Connections
 from store.surreal.requests import Step, read
 
 #: Seconds between two looks; one takes about a millisecond of the server.
-PERIOD: Final = 0.1
+PERIOD: Final = 0.5
 
 LOOK: Final = Step("(SELECT VALUE rung FROM dramaturg_bell)", {})
 
@@ -29,16 +29,18 @@ class Changes:
 
         Raises StoreUnavailable.
         """
-        deadline = clock.elapsed() + timeout
+        deadline, looked = clock.elapsed() + timeout, False
         while not self._closed.is_set():
-            now = self._look()
+            left = deadline - clock.elapsed()
+            self._closed.wait(max(0.0, min(left, PERIOD)))
+            if left <= PERIOD and looked:
+                return False  # whoever waits looks at the rows now; the next call tells what came since
+            now, looked = self._look(), True
             if now != self._seen:
                 self._seen = now
                 return True
-            left = deadline - clock.elapsed()
             if left <= 0:
                 return False
-            self._closed.wait(min(left, PERIOD))
         self._connections.close()  # a look that was under way may have opened it again
         return False
 
