@@ -80,7 +80,7 @@ class Shift:
         self._term_at = self._reclaim_at = 0.0
         self._grace_until = 0.0
         self._breath = BREATH
-        self._backlog = False  # more is due than was offered
+        self.hurries = False  # more is due than was offered: the next look comes soon
         self._swept: str | None = None  # how far the last sweep for lost leases came
         self._cursors: dict[str, Due] = {}  # of each queue, how far it was offered
         lease = self._runtime.worker.lease_seconds
@@ -137,10 +137,10 @@ class Shift:
         while not self._over() and clock.elapsed() < self._term_at:
             looked_at = clock.elapsed()
             self._guarded("pauses_failed", self._pauses.tell)  # first: what is lost with Valkey comes back before work
-            self._guarded("dispatch_failed", self._dispatch)
+            self._guarded("dispatch_failed", self.dispatch)
             self._guarded("recurring_failed", self._recurring.fire)
             self._guarded("reclaim_failed", self._reclaim)
-            pace = BACKLOG_EVERY if self._backlog else LOOK_EVERY
+            pace = BACKLOG_EVERY if self.hurries else LOOK_EVERY
             # A term may be prolonged a little late, so that no look is needed for that alone.
             signal.wait(min(pace, max(0.0, self._term_at + self._term / 6 - clock.elapsed())))
             if clock.elapsed() - looked_at > BREATH_MOST:
@@ -159,7 +159,7 @@ class Shift:
         except Exception as error:  # noqa: BLE001 - the same error in one step would keep the others from ever being done
             logs.trouble(trouble, error)
 
-    def _dispatch(self) -> None:
+    def dispatch(self) -> None:
         """Offer what is due: the first page of each queue always, so that urgent rows never wait behind a full ready
         set, then further pages while it has room, on from where the last look stopped."""
         new, backlog = 0, False
@@ -175,8 +175,13 @@ class Shift:
             for queue, page in queues.items():
                 offered = self._offer(queue, page, force=after is None)
                 new += offered.new
+                if offered.dropped:
+                    backlog = True  # this page is read again once there is room for the rest of it
+                    continue
                 if len(page) < size:
-                    self._cursors.pop(queue, None)  # that was the end: the next look begins anew
+                    # That was the end. The next look begins anew, and soon where this one came from further ahead:
+                    # what has become due behind it meanwhile was passed over.
+                    backlog |= self._cursors.pop(queue, None) is not None
                     continue
                 if after is not None or offered.new:
                     self._cursors[queue] = page[-1]
@@ -191,7 +196,7 @@ class Shift:
             after = onward
         else:
             backlog = True
-        self._backlog = backlog
+        self.hurries = backlog
         self._breath = BREATH if new else min(self._breath * 2, BREATH_MOST)
         self._runtime.health.sign("scheduler")
 

@@ -29,6 +29,7 @@ class Report(NamedTuple):
     ticks: int  # of the recurring job
     held: int
     faults: dict[str, int]
+    slots_moved: int  # of a cluster, each with the keys in it
     recovery: dict[str, float]  # longest seconds from the end of a fault to the end of a run that began after it
     lost: list[tuple[str, int]]  # committed, never followed by a run; ticks between others that never ran
     ghosts: list[tuple[str, int]]  # rolled back, and run
@@ -73,6 +74,7 @@ def audit(facts: Sequence[Fact], states: Mapping[str, str], stuck: Sequence[str]
         ticks=len(ticks),
         held=len(held),
         faults=dict(Counter(fact["name"] for fact in facts if fact["kind"] == "fault")),
+        slots_moved=sum(fact["kind"] == "slot_moved" for fact in facts),
         recovery=_recovery(facts, ends, {(fact["id"], fact["attempt"]): fact["at"] for fact in begins}),
         lost=sorted((unserved - held) | missed),
         ghosts=sorted(set(wakes["rolledback"]) & ran),

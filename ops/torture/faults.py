@@ -8,8 +8,7 @@ import signal
 import time
 from collections.abc import Callable
 
-import redis
-
+from ops.torture.ledger import note
 from ops.torture.sightings import in_hand, with_shift
 from ops.torture.world import LEASE, WORKERS, Process, World, limit_files
 from store.errors import StoreUnavailable
@@ -134,33 +133,12 @@ def valkey_demoted(world: World, choose: random.Random) -> None:
 def slots_moved(world: World, choose: random.Random) -> None:
     """Every slot of one node that holds keys moves to the next one, key by key."""
     assert world.cluster is not None
-    nodes = [redis.Redis.from_url(node.url, socket_timeout=5) for node in world.cluster.nodes]
-    try:
-        first = choose.randrange(len(nodes))
-        source, target = nodes[first], nodes[(first + 1) % len(nodes)]
-        say = source.execute_command
-        for slot in {say("CLUSTER", "KEYSLOT", key) for key in source.scan_iter(count=1000)}:  # type: ignore[no-untyped-call]
-            _move(world, int(slot), nodes, source, target, world.cluster.nodes[(first + 1) % len(nodes)].port or 0)
-    finally:
-        for node in nodes:
-            node.close()
-
-
-def _move(
-    world: World, slot: int, nodes: list[redis.Redis], source: redis.Redis, target: redis.Redis, port: int
-) -> None:
-    names = [bytes(node.execute_command("CLUSTER", "MYID")) for node in (source, target)]  # type: ignore[no-untyped-call]
-    target.execute_command("CLUSTER", "SETSLOT", slot, "IMPORTING", names[0])  # type: ignore[no-untyped-call]
-    source.execute_command("CLUSTER", "SETSLOT", slot, "MIGRATING", names[1])  # type: ignore[no-untyped-call]
-    password = world.cluster.nodes[0].password if world.cluster else None
-    while keys := source.execute_command("CLUSTER", "GETKEYSINSLOT", slot, 100):  # type: ignore[no-untyped-call]
-        time.sleep(0.05)  # so that commands meet a slot of which half is here and half is there
-        for key in keys:
-            source.execute_command(  # type: ignore[no-untyped-call]
-                "MIGRATE", "127.0.0.1", port, "", 0, 5000, "AUTH", password, "KEYS", key
-            )
-    for node in (target, source, *nodes):
-        node.execute_command("CLUSTER", "SETSLOT", slot, "NODE", names[1])  # type: ignore[no-untyped-call]
+    full = [(number, slots) for number in range(len(world.cluster.nodes)) if (slots := world.cluster.slots(number))]
+    if full:
+        source, slots = choose.choice(full)
+        for slot in sorted(slots):
+            world.cluster.move(slot, source, (source + 1) % len(world.cluster.nodes), pause=0.05)
+            note("slot_moved")
 
 
 def store_killed(world: World, choose: random.Random) -> None:

@@ -6,7 +6,7 @@ import secrets
 import time
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import redis
 
@@ -18,6 +18,7 @@ from store.errors import EngineFailed
 SLOTS = 16_384
 JOIN_TIME = 30.0  # seconds; about two are usual
 JOIN_POLL = 0.05  # seconds
+ANSWER_TIME = 5.0  # seconds
 
 
 class ValkeyCluster:
@@ -66,6 +67,30 @@ class ValkeyCluster:
                 every.callback(node.stop)
         self.nodes = []
 
+    def slots(self, number: int) -> set[int]:
+        """Slots of which node ``number`` holds keys."""
+        with redis.Redis.from_url(self.nodes[number].url, socket_timeout=ANSWER_TIME) as node:
+            return {int(_say(node, "CLUSTER", "KEYSLOT", key)) for key in node.scan_iter(count=1000)}
+
+    def move(self, slot: int, source: int, target: int, *, pause: float = 0.0) -> None:
+        """Move a slot between two nodes as a resharding does, key by key. ``pause``: seconds before each lot of keys,
+        in which commands meet a slot of which a part is here and a part is there."""
+        with ExitStack() as open_connections:
+            nodes = [
+                open_connections.enter_context(redis.Redis.from_url(node.url, socket_timeout=ANSWER_TIME))
+                for node in self.nodes
+            ]
+            old, new = (_say(nodes[number], "CLUSTER", "MYID") for number in (source, target))
+            _say(nodes[target], "CLUSTER", "SETSLOT", slot, "IMPORTING", old)
+            _say(nodes[source], "CLUSTER", "SETSLOT", slot, "MIGRATING", new)
+            way = ("127.0.0.1", self.nodes[target].port, "", 0, int(ANSWER_TIME * 1000), "AUTH", self._password, "KEYS")
+            while keys := _say(nodes[source], "CLUSTER", "GETKEYSINSLOT", slot, 100):
+                time.sleep(pause)
+                for key in keys:
+                    _say(nodes[source], "MIGRATE", *way, key)
+            for node in (nodes[target], nodes[source], *nodes):
+                _say(node, "CLUSTER", "SETSLOT", slot, "NODE", new)
+
     def __enter__(self) -> Self:
         return self.start()
 
@@ -97,3 +122,7 @@ class ValkeyCluster:
         text: bytes = client.execute_command("CLUSTER", "INFO")  # type: ignore[no-untyped-call]  # redis-py's gap
         facts = dict(line.split(":", 1) for line in text.decode().split())
         return facts["cluster_state"] == "ok" and facts["cluster_known_nodes"] == str(self._masters)
+
+
+def _say(node: redis.Redis, *words: Any) -> Any:
+    return node.execute_command(*words)  # type: ignore[no-untyped-call]

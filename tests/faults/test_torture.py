@@ -46,6 +46,7 @@ def test_under_faults_nothing_is_lost_or_stuck_and_a_frozen_worker_is_not_believ
         report = torture(setting, home, seconds=16, seed=seed, pace=0.1, rest=60, only=only)
         _nothing_was_lost(report)
         assert report.faults["worker_frozen"] >= 1
+        assert bool(report.slots_moved) == setting.cluster
         if report.stale_refused and report.repeated:  # what the counters count was seen to be counted
             return
     pytest.fail(f"no worker was frozen in the middle of a run, with any of the seeds {SEEDS}")

@@ -93,3 +93,16 @@ def test_rows_that_are_more_urgent_than_a_full_ready_set_come_next(
 
         eventually(drain, 20, "the urgent rows")
     assert taken == urgent
+
+
+def test_as_long_as_rows_were_kept_back_by_a_full_ready_set_the_next_look_comes_soon(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reconcile, "WATERMARK", 250)
+    expected = {row.id for row in woken(broker, 1200)}
+    shift, taken = reconcile.Shift(broker), set[str]()
+    while not taken or shift.hurries:
+        shift.dispatch()
+        taken.update(claim(broker, 170))
+    taken.update(claim(broker, 500))
+    assert taken == expected
