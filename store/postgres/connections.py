@@ -103,8 +103,8 @@ class Connection(psycopg.Connection[Any]):
 
     def ask(self, statement: bytes, parameters: Sequence[bytes | None]) -> PGresult:
         """The rows of one statement in binary; ``parameters`` for ``$1`` ... in text. A cursor's ``execute`` does the
-        same for twice the time of the client. Asked outside of transactions again and again, it is prepared from the
-        second time on. Raises psycopg.Error."""
+        same for twice the time of the client. Outside of transactions it is prepared when it is asked a second time.
+        Raises psycopg.Error."""
         if self.prepares:
             try:
                 if (name := self._name_of(statement)) is not None:

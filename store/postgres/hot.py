@@ -22,8 +22,9 @@ _WAKE: Final = (
     "FROM dramaturg.wake_rows($1::json, $2::timestamptz, $3::boolean) AS w"
 )
 _WAKE_NEW: Final = "SELECT dramaturg.wake_new($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13::timestamptz, $14)"
-# The same as a plain insert, where our session keeps it prepared: three quarters of the function's time. Types are
-# exact, so that pg_catalog's functions and operators are meant whatever else stands in the search path.
+# The same as a plain insert, where our session keeps it prepared: 136 us a wake where the function took 154, the wait
+# for the disk left out. Types are exact, so that pg_catalog's functions and operators are meant whatever else stands in
+# the search path.
 _WAKE_NOW: Final = """
 INSERT INTO dramaturg.job (
   id, domain, queue, job_type, owner, priority, payload, run_at, generation, revision, state, retries,
@@ -73,10 +74,12 @@ def _wake_new(connection: Connection, wake: Wake, now: datetime | None, *, notif
     ours = isinstance(connection, OurConnection) and connection.scope is None and connection.prepares
     if ours and not notify and wake.run_at is None and not wake.delay:
         plain = [*what, retries, wake.request_id, wake.trace, _at(now)]
-        for (version,) in called(connection, _WAKE_NOW, plain, tuple):
-            at = clock.from_micros(version)
-            return Woken(wake.id, "queued", version, at, created=True, repeated=False, due=True)
-        return None
+        written = called(connection, _WAKE_NOW, plain, tuple)
+        if not written:
+            return None
+        [(version,)] = written
+        at = clock.from_micros(version)
+        return Woken(wake.id, "queued", version, at, created=True, repeated=False, due=True)
     when = [None if wake.run_at is None else spelled(wake.run_at), str(wake.delay)]
     sent = [*what, *when, retries, wake.request_id, wake.trace, _at(now), str(notify)]
     [(told,)] = called(connection, _WAKE_NEW, sent, tuple)

@@ -25,7 +25,8 @@ class Changes:
         self._seen = self._look()
 
     def wait(self, timeout: float) -> bool:
-        """Block until something was woken since the last call or ``timeout`` seconds went by; True: look now.
+        """Block until something was woken since the last call or ``timeout`` seconds went by; True: look now. False may
+        have missed what came in the last PERIOD: the next call tells it.
 
         Raises StoreUnavailable.
         """

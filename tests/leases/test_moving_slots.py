@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
-import redis
 
 from store.engines.cluster import ValkeyCluster
 from store.errors import ValkeyUnavailable
@@ -17,6 +17,8 @@ from store.valkey.client import connect
 from store.valkey.entries import Ack, Offer, Sizes
 from store.valkey.leases import Leases
 from tests.leases.conftest import WAYS
+
+Answer = TypeVar("Answer")
 
 FULL = 60_000
 MOVES = 4
@@ -58,7 +60,7 @@ def consuming(leases: Leases, queue: str, done: list[str]) -> Iterator[None]:
         assert not thread.is_alive()
 
 
-def patiently(work):  # type: ignore[no-untyped-def]
+def patiently(work: Callable[[], Answer]) -> Answer:
     """Its answer; every call may be repeated."""
     while True:
         try:
@@ -80,12 +82,9 @@ def test_nothing_is_lost_and_nothing_claimed_twice_while_a_queues_slot_moves(clu
             patiently(lambda later=later: leases.offer(queue, later, watermark=1000))
             for slot in slots:
                 cluster.move(slot, source, (source + 1) % len(cluster.nodes), pause=0.01)
-            assert source not in {home_of(cluster)[0]}
-        patiently(lambda: leases.block(queue, 0.01))
+            assert home_of(cluster)[0] != source
         while patiently(lambda: leases.sizes(queue)) != Sizes(0, 0, 0, 0):
             pass
 
     assert sorted(done) == sorted(members)
-    with redis.Redis.from_url(cluster.url) as node:
-        assert node.ping()
     client.close()

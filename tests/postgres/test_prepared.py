@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import psycopg
 
+from store.postgres.connections import Connections
 from store.postgres.store import PostgresStore
 from tests.contract.acts import publish
 from tests.contract.rows import TYPE, wake
@@ -51,17 +52,12 @@ def test_a_session_that_forgot_what_was_prepared_is_asked_in_plain_words(
     assert one(connect(), "SELECT count(*) FROM dramaturg.job") == 4
 
 
-def test_a_statement_whose_answer_has_got_other_columns_is_asked_anew(
-    store: PostgresStore, connect: Callable[[], psycopg.Connection]
-) -> None:
-    for _ in range(3):
-        store.due()
-    stranger = connect()
-    source = one(stranger, "SELECT pg_get_functiondef('dramaturg.due_rows'::regproc)")
-    with stranger.transaction():
-        stranger.execute("DROP FUNCTION dramaturg.due_rows")
-        stranger.execute(source)
-
-    woken(store)
-    publish(store, TYPE)
-    assert len(store.due()) == 1
+def test_a_statement_whose_answer_has_got_other_columns_is_asked_anew(url: str) -> None:
+    connections = Connections(url, 1)
+    with connections.lend() as connection:
+        for kind, size in (("smallint", 2), ("bigint", 8)):
+            connection.execute("DROP FUNCTION IF EXISTS pg_temp.seven()")
+            connection.execute(f"CREATE FUNCTION pg_temp.seven() RETURNS {kind} LANGUAGE sql AS 'SELECT 7::{kind}'")
+            for _ in range(3):
+                assert connection.ask(b"SELECT pg_temp.seven()", []).get_value(0, 0) == b"\x07".rjust(size, b"\0")
+    connections.close()

@@ -137,6 +137,23 @@ def test_a_transaction_that_a_full_disk_has_undone_takes_no_more_work(store: Sql
     assert store.read([wake().id]) == [None]
 
 
+def test_a_wake_that_found_no_room_is_undone_by_itself_where_the_transaction_goes_on(
+    store: SqliteStore, path: Path
+) -> None:
+    with closing(sqlite3.connect(path)) as connection:
+        pages = connection.execute("PRAGMA page_count").fetchone()[0]
+        connection.execute(f"PRAGMA max_page_count = {pages}")
+        tx = store.adopt(connection)
+        tx.wake([wake("before")])
+        with pytest.raises(StoreUnavailable, match="free some space"):
+            tx.wake([wake("large", payload=f'"{"x" * 9000}"')])
+        tx.wake([wake("next")])
+        connection.commit()
+
+    states = [row and row.state for row in store.read([wake(key).id for key in ("before", "large", "next")])]
+    assert states == ["queued", None, "queued"]
+
+
 def test_what_follows_in_a_callers_undone_transaction_does_not_begin_another(store: SqliteStore, path: Path) -> None:
     with closing(sqlite3.connect(path)) as connection:
         pages = connection.execute("PRAGMA page_count").fetchone()[0]

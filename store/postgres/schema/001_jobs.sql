@@ -18,7 +18,7 @@ CREATE DOMAIN dramaturg.reference AS text COLLATE "C" CONSTRAINT reference CHECK
 CREATE DOMAIN dramaturg.json_text AS json CONSTRAINT json_text CHECK (octet_length(VALUE::text) <= 16777216);
 
 -- What no job can be; which row may become which is for store/transitions.py. One function, since every statement that
--- writes reads the expression of each CHECK anew from its text: nine of them were a third of what a wake costs here.
+-- writes reads the expression of each CHECK anew from its text: nine of them took three tenths of the server's CPU for one wake.
 -- Without a search_path of its own, which would take longer than the rest: all types are those of pg_catalog's operators.
 CREATE FUNCTION dramaturg.is_whole(
   state text, priority smallint, max_retries smallint, percent smallint, generation bigint, revision bigint,
